@@ -1,0 +1,190 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const second = time.Second
+
+// check finds what no row can see by itself: settings that contradict each other. A setting that
+// already has a fault takes no part, so that one mistake is one line.
+func (l *loader) check() {
+	l.checkListeners()
+	l.checkRelay()
+	l.checkCluster()
+	l.checkMTE()
+	l.checkClient()
+	l.checkEdge()
+}
+
+// refuse adds a fault about name unless it, or one of the others that the rule compares it with,
+// has a fault already.
+func (l *loader) refuse(broken bool, name, legal string, others ...string) {
+	for _, n := range append(others, name) {
+		if !broken || l.faulty[n] {
+			return
+		}
+	}
+	g, ok := l.given[name]
+	if !ok {
+		g.byDefault = true
+	}
+	l.fault(name, g.show(lookup(name).Kind), legal)
+}
+
+// set reports whether somebody gave the setting a value.
+func (l *loader) isSet(name string) bool {
+	g, ok := l.given[name]
+	return ok && !g.byDefault
+}
+
+func (l *loader) checkListeners() {
+	relay, mte, admin := l.c.Relay.Listen, l.c.MTE.Listen, l.c.Admin.Listen
+	l.refuse(!relay.On() && !mte.On(), "PORT", "not 0 while PASEO_RELAY_PORT is 0: no role would be left", "PASEO_RELAY_PORT")
+	l.refuse(relay.overlaps(mte), "PORT", "a port other than PASEO_RELAY_PORT", "PASEO_RELAY_PORT", "PASEO_RELAY_HOST", "HOST")
+	l.refuse(relay.overlaps(admin), "ADMIN_PORT", "a port other than PASEO_RELAY_PORT", "PASEO_RELAY_PORT", "PASEO_RELAY_HOST", "ADMIN_HOST")
+	l.refuse(mte.overlaps(admin), "ADMIN_PORT", "a port other than PORT", "PORT", "HOST", "ADMIN_HOST")
+	l.checkTLS("PASEO_RELAY_TLS_CERT_FILE", "PASEO_RELAY_TLS_KEY_FILE", l.c.Relay.TLS)
+	l.checkTLS("TLS_CERT_FILE", "TLS_KEY_FILE", l.c.MTE.TLS)
+}
+
+// checkTLS loads every pair once, so that a wrong file stops the start and not the first client.
+func (l *loader) checkTLS(certs, keys string, t TLS) {
+	if l.faulty[certs] || l.faulty[keys] {
+		return
+	}
+	if n, m := len(t.CertFiles), len(t.KeyFiles); n != m {
+		l.fault(certs, fmt.Sprintf("%d certificates and %d keys", n, m), "as many as "+keys+" has keys")
+		return
+	}
+	for i := range t.CertFiles {
+		cert, err := l.readFile(t.CertFiles[i])
+		if err != nil {
+			l.fault(certs, fmt.Sprintf("%s cannot be read (%v)", quote(t.CertFiles[i]), err), "readable files")
+			return
+		}
+		key, err := l.readFile(t.KeyFiles[i])
+		if err != nil {
+			l.fault(keys, fmt.Sprintf("%s cannot be read (%v)", quote(t.KeyFiles[i]), err), "readable files")
+			return
+		}
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			found := fmt.Sprintf("%s is no pair with %s (%v)", quote(t.CertFiles[i]), quote(t.KeyFiles[i]), err)
+			l.fault(certs, found, "PEM certificates whose keys "+keys+" lists in the same order")
+			return
+		}
+	}
+}
+
+func (l *loader) checkRelay() {
+	r := l.c.Relay
+	delivery := itoa(r.DeliveryTimeout.Milliseconds())
+	l.refuse(r.TransportSendTimeout <= r.DeliveryTimeout, "PASEO_RELAY_TRANSPORT_SEND_TIMEOUT_MS",
+		"more than PASEO_RELAY_DELIVERY_TIMEOUT_MS ("+delivery+")", "PASEO_RELAY_DELIVERY_TIMEOUT_MS")
+	l.refuse(r.DataAttachTimeout > r.DeliveryTimeout, "PASEO_RELAY_DATA_ATTACH_TIMEOUT_MS",
+		"at most PASEO_RELAY_DELIVERY_TIMEOUT_MS ("+delivery+")", "PASEO_RELAY_DELIVERY_TIMEOUT_MS")
+	l.refuse(r.IngressBudgetBytes < MaxPayload*int64(r.IngressWeight), "PASEO_RELAY_INGRESS_BUDGET_BYTES",
+		fmt.Sprintf("at least %d = %d × PASEO_RELAY_INGRESS_WEIGHT (%d), one message of the largest size", MaxPayload*int64(r.IngressWeight), MaxPayload, r.IngressWeight),
+		"PASEO_RELAY_INGRESS_WEIGHT")
+	l.refuse(r.Acceptors > maxCount/r.ConnectionsPerAcceptor, "PASEO_RELAY_ACCEPTORS",
+		fmt.Sprintf("at most %d in product with PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR (%d)", maxCount, r.ConnectionsPerAcceptor),
+		"PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR")
+}
+
+const maxCount = 1<<31 - 1
+
+func (l *loader) checkCluster() {
+	r, redis := l.c.Relay, l.c.Redis.On()
+	for _, name := range []string{"PASEO_RELAY_CLUSTER_QUERY", "PASEO_RELAY_CLUSTER_NODES"} {
+		if !l.isSet(name) {
+			continue
+		}
+		l.refuse(!redis, name, "unset: nodes find each other through REDIS_URL, and PASEO_RELAY_OWNERSHIP_TARGET says how to reach this one", "REDIS_URL")
+		if redis {
+			l.notices.warn(name + ": ignored, nodes find each other through REDIS_URL")
+		}
+	}
+	l.refuse(r.Ownership == OwnershipRedis && !redis, "PASEO_RELAY_OWNERSHIP", "local, or redis with REDIS_URL", "REDIS_URL")
+	clustered := r.MinClusterSize > 1
+	l.refuse(clustered && !redis, "PASEO_RELAY_MIN_CLUSTER_SIZE", "1 without REDIS_URL", "REDIS_URL")
+	l.refuse(clustered && redis && r.Ownership == OwnershipLocal, "PASEO_RELAY_MIN_CLUSTER_SIZE",
+		"1 with PASEO_RELAY_OWNERSHIP=local", "PASEO_RELAY_OWNERSHIP")
+	local := r.OwnershipTarget == "local"
+	l.refuse(clustered && local, "PASEO_RELAY_MIN_CLUSTER_SIZE",
+		"1 while PASEO_RELAY_OWNERSHIP_TARGET is local: other nodes could not reach this one", "PASEO_RELAY_OWNERSHIP_TARGET")
+	if !clustered && local && redis && r.Listen.On() && r.Ownership == OwnershipRedis {
+		l.notices.warn("PASEO_RELAY_OWNERSHIP_TARGET: local with REDIS_URL; other nodes cannot reach this one, set it to what the deployment adapter understands, or PASEO_RELAY_OWNERSHIP=local")
+	}
+	l.idle(redis, "REDIS_URL", "REDIS_POOL_SIZE", "REDIS_DIAL_TIMEOUT_SECONDS", "REDIS_READ_TIMEOUT_SECONDS", "REDIS_WRITE_TIMEOUT_SECONDS",
+		"REDIS_MAX_RETRIES", "REDIS_OP_TIMEOUT_SECONDS", "LOCAL_STATE_CACHE")
+	l.idle(l.c.Source.ControlPlaneURL != "", "CONTROL_PLANE_URL", "CONTROL_PLANE_TOKEN_FILE", "CONTROL_PLANE_CACHE_FILE")
+}
+
+// idle warns of settings that do nothing because the one they belong to is unset.
+func (l *loader) idle(on bool, owner string, names ...string) {
+	var set []string
+	for _, n := range names {
+		if l.isSet(n) {
+			set = append(set, n)
+		}
+	}
+	if !on && set != nil && !l.faulty[owner] {
+		l.notices.warn(strings.Join(set, ", ") + ": without effect, " + owner + " is unset")
+	}
+}
+
+// What a REQUEST frame holds besides its encoded metadata (contract, mte-relay §1): mteType,
+// method, pairId, token length, token, metadata length.
+const requestHead = 1 + 1 + 16 + 2 + 40 + 4
+
+// Encoded sizes of n bytes (contract, open codec): n + 24 for MKE, 8n + 4 for MTE.
+func encodedMKE(n int64) int64 { return n + 24 }
+func encodedMTE(n int64) int64 { return 8*n + 4 }
+
+func (l *loader) checkMTE() {
+	m := l.c.MTE
+	room := m.MaxFrameBytes - requestHead
+	legal := func(most int64) string {
+		return fmt.Sprintf("at most %d, what a frame of MAX_FRAME_BYTES (%d) can carry", most, m.MaxFrameBytes)
+	}
+	l.refuse(encodedMKE(m.MaxMetadataBytesMKE) > room, "MAX_METADATA_BYTES_MKE", legal(room-24), "MAX_FRAME_BYTES")
+	l.refuse(encodedMTE(m.MaxMetadataBytesMTE) > room, "MAX_METADATA_BYTES_MTE", legal((room-4)/8), "MAX_FRAME_BYTES")
+	l.refuse(m.CodecPoolSize > m.CodecPoolCeiling, "DEFAULT_POOL_SIZE",
+		"at most MAX_POOL_SIZE_LIMIT ("+itoa(m.CodecPoolCeiling)+")", "MAX_POOL_SIZE_LIMIT")
+	if m.Listen.On() {
+		l.checkDomains()
+	}
+}
+
+func (l *loader) checkClient() {
+	c := l.c.Client
+	legal := "at most CLIENT_MAX_PAIRS (" + itoa(c.MaxPairs) + ")"
+	l.refuse(c.InitialPairs > c.MaxPairs, "CLIENT_INITIAL_PAIRS", legal, "CLIENT_MAX_PAIRS")
+	l.refuse(c.MinPairs > c.MaxPairs, "CLIENT_MIN_PAIRS", legal, "CLIENT_MAX_PAIRS")
+}
+
+func (l *loader) checkEdge() {
+	e := l.c.Edge
+	if e.ProxyProtocol && len(e.TrustedProxies) == 0 && !l.faulty["TRUSTED_PROXIES"] {
+		l.notices.warn("PROXY_PROTOCOL: on, but TRUSTED_PROXIES is empty: a peer that sends the header is closed")
+	}
+}
+
+// reservedFiles are the descriptors the process needs besides one per connection.
+const reservedFiles = 1000
+
+// CheckFileLimit compares the ceilings with limit, the soft RLIMIT_NOFILE of the process.
+func (c *Config) CheckFileLimit(limit uint64) Notices {
+	var n Notices
+	ceiling := func(on bool, names string, most int) {
+		if on && uint64(most)+reservedFiles > limit {
+			n.warn(fmt.Sprintf("%s: a ceiling of %d connections is above RLIMIT_NOFILE (%d) less %d; raise the limit or lower the ceiling", names, most, limit, reservedFiles))
+		}
+	}
+	ceiling(c.Relay.Listen.On(), "PASEO_RELAY_ACCEPTORS × PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR", c.Relay.MaxWebSockets())
+	ceiling(true, "HTTP_MAX_CONNECTIONS", c.HTTP.MaxConnections)
+	return n
+}
