@@ -1,0 +1,62 @@
+package edge
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+func TestBuffers(t *testing.T) {
+	var p buffers
+	for _, size := range bufferClasses {
+		for _, n := range []int{size - 1, size} {
+			b := p.get(n)
+			if len(b) != 0 || cap(b) != size {
+				t.Fatalf("for %d bytes: %d", n, cap(b))
+			}
+			b = append(b, 1)
+			p.put(b)
+			if again := p.get(n); &again[:1][0] != &b[0] || len(again) != 0 {
+				t.Fatal("a buffer given back is not used again")
+			}
+		}
+	}
+	largest := bufferClasses[len(bufferClasses)-1]
+	if b := p.get(largest + 1); cap(b) != largest+1 {
+		t.Fatalf("over the classes: %d", cap(b))
+	}
+	for range 3 * keptBytes / largest {
+		p.put(make([]byte, 0, largest))
+	}
+	if n := len(p.free[len(p.free)-1]); n != keptBytes/largest {
+		t.Fatalf("%d of the largest are kept", n)
+	}
+
+	var b, want []byte
+	for i := range 2000 {
+		piece := bytes.Repeat([]byte{byte(i)}, i)
+		b = p.grow(b, piece)
+		want = append(want, piece...)
+	}
+	if !bytes.Equal(b, want) {
+		t.Fatal("grown wrongly")
+	}
+}
+
+func TestDateLine(t *testing.T) {
+	var d dateLine
+	first := string(d.at(0))
+	if len(first) != len("Date: Tue, 03 Feb 2026 03:05:06 GMT\r\n") {
+		t.Fatalf("%q", first)
+	}
+	if d.until <= 0 || d.until > int64(time.Second) {
+		t.Fatalf("valid until %d", d.until)
+	}
+	d.line[6] = '?'
+	if got := d.at(d.until - 1); got[6] != '?' {
+		t.Fatal("made anew within the second")
+	}
+	if got := d.at(d.until); got[6] == '?' {
+		t.Fatal("not made anew after the second")
+	}
+}

@@ -1,0 +1,244 @@
+// Package edge is what stands in front of both roles: HTTP/1.1 connections on
+// the event loops, the address a client is known by, and rate limits. What is
+// answered is a role's business; how long a peer may take, how much it may make
+// us keep and in which order answers leave is decided here.
+package edge
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"sluice/codec/http1"
+	"sluice/loop"
+)
+
+// An App answers the requests of a Server. One App serves all loops: OnRequest
+// runs on the loop that owns the connection, so what it keeps must be per loop
+// or safe for several.
+type App interface {
+	// OnRequest is called with each complete request head. r and everything in
+	// it is valid until OnRequest returns. The app does one of these, at once
+	// or, but for MoveTo, later on the same loop:
+	//
+	//   - answer: HTTPConn.Reply, or StartResponse, Write and EndResponse;
+	//   - first take the body: Take and ReadBody;
+	//   - keep the socket: Hijack;
+	//   - go on elsewhere: MoveTo.
+	OnRequest(c *HTTPConn, r *http1.Request)
+}
+
+// Config is what a Server is made with. All durations and counts must be
+// positive.
+type Config struct {
+	// Limits bound a request head: HTTP_MAX_HEAD_BYTES, HTTP_MAX_HEADERS.
+	Limits http1.Limits
+
+	// IdleTimeout bounds, each on its own, the silence between two requests (the
+	// connection is closed without a word), the time from the first byte of a
+	// head to its last (408; a drip of bytes does not extend it) and the time
+	// in which the rest of a body nobody wants must have come
+	// (PASEO_RELAY_HTTP_IDLE_TIMEOUT_MS).
+	IdleTimeout time.Duration
+
+	// BodyTimeout bounds the silence between two reads of a body that is being
+	// read. 0 means IdleTimeout.
+	BodyTimeout time.Duration
+
+	// WriteStall is how long a peer may take no byte while output waits before
+	// it is reset (WRITE_STALL_SECONDS).
+	WriteStall time.Duration
+
+	// MaxConnections is the ceiling of connections that are no WebSocket
+	// (HTTP_MAX_CONNECTIONS): over it the one idle longest goes; if none is
+	// idle on the accepting loop, the new one is refused by closing it.
+	MaxConnections int
+}
+
+// Stats are counts and gauges of a Server, readable from anywhere.
+type Stats struct {
+	Open         atomic.Int64 // gauge: connections that count against MaxConnections
+	Accepted     atomic.Int64
+	RefusedFull  atomic.Int64 // at the ceiling with none idle
+	EvictedIdle  atomic.Int64 // closed to make room
+	IdleTimeouts atomic.Int64
+	WriteStalls  atomic.Int64
+	Requests     atomic.Int64
+
+	refused [len(refusalStatuses)]atomic.Int64
+}
+
+// refusalStatuses are the answers of the HTTP layer itself.
+var refusalStatuses = [...]int{400, 408, 414, 417, 431, 501, 505}
+
+// Refusals calls f for each status the HTTP layer refuses with, in a fixed order.
+func (s *Stats) Refusals(f func(status int, count int64)) {
+	for i, status := range refusalStatuses {
+		f(status, s.refused[i].Load())
+	}
+}
+
+func (s *Stats) countRefusal(status int) {
+	for i, known := range refusalStatuses {
+		if known == status {
+			s.refused[i].Add(1)
+			return
+		}
+	}
+	panic("BUG: edge: refusal with an unlisted status")
+}
+
+// A Server is one listener's HTTP side, over all loops. It is a loop.Acceptor.
+// Everything set at birth is constant; Stats and Drain are for anyone; the rest
+// runs on loops.
+type Server struct {
+	cfg      Config
+	app      App
+	shards   []*shard // by loop id
+	draining atomic.Bool
+
+	Stats Stats
+}
+
+// shard is what a Server has per loop. It belongs to that loop's goroutine.
+type shard struct {
+	srv  *Server
+	loop *loop.Loop
+
+	req     http1.Request // of the head parsed last
+	scratch []byte        // for heads being written
+	bufs    buffers
+	date    dateLine
+	idle    connList    // longest idle first
+	busy    connList    // all others, lingering ones included
+	held    []*HTTPConn // have output that waits for the end of the turn
+}
+
+// NewServer makes a server for the given loops, whose ids must be small. Call
+// it before the loops run.
+func NewServer(cfg Config, app App, loops []*loop.Loop) *Server {
+	if cfg.BodyTimeout == 0 {
+		cfg.BodyTimeout = cfg.IdleTimeout
+	}
+	s := &Server{cfg: cfg, app: app}
+	for _, l := range loops {
+		for len(s.shards) <= l.ID() {
+			s.shards = append(s.shards, nil)
+		}
+		sh := &shard{srv: s, loop: l}
+		sh.idle.init()
+		sh.busy.init()
+		l.AddHook(sh)
+		s.shards[l.ID()] = sh
+	}
+	return s
+}
+
+// OnAccept makes the accepted socket an HTTP connection, or refuses it at the
+// ceiling.
+func (s *Server) OnAccept(c *loop.Conn) loop.Handler {
+	if h := s.admit(c, c.Remote()); h != nil {
+		return h
+	}
+	return nil
+}
+
+// Serve begins HTTP on a socket that something else has accepted or read from:
+// a layer with TLS, or whoever took a PROXY header off. remote is who the peer
+// is from here on; unread is what was read and not used, it is copied. Serve
+// reports false, and leaves the socket to the caller, at the ceiling.
+func (s *Server) Serve(sock Socket, remote netip.AddrPort, unread []byte) bool {
+	c := s.admit(sock, remote)
+	if c == nil {
+		return false
+	}
+	sock.SetHandler(c)
+	if len(unread) > 0 {
+		c.stash(unread)
+		sock.Kick()
+	}
+	return true
+}
+
+// admit counts a connection and makes it, or returns nil at the ceiling.
+func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
+	sh := s.shards[sock.Loop().ID()]
+	if s.Stats.Open.Add(1) > int64(s.cfg.MaxConnections) {
+		victim := sh.idle.first()
+		if victim == nil {
+			s.Stats.Open.Add(-1)
+			s.Stats.RefusedFull.Add(1)
+			return nil
+		}
+		s.Stats.EvictedIdle.Add(1)
+		victim.leave()
+		victim.sock.Close()
+	}
+	s.Stats.Accepted.Add(1)
+	c := &HTTPConn{sh: sh, sock: sock, remote: remote, state: stateGone}
+	c.goIdle()
+	c.arm()
+	return c
+}
+
+// Drain makes every answer from now on carry Connection: close, until undone by
+// false. It may be called from anywhere.
+func (s *Server) Drain(on bool) { s.draining.Store(on) }
+
+// CloseIdle closes the idle connections of one loop. Call it on that loop.
+func (s *Server) CloseIdle(l *loop.Loop) {
+	sh := s.shards[l.ID()]
+	for c := sh.idle.first(); c != nil; c = sh.idle.first() {
+		c.leave()
+		c.sock.Close()
+	}
+}
+
+// CloseAll resets every connection of one loop that is still HTTP; exchanges
+// under way end with OnAbort(Shutdown). Call it on that loop.
+func (s *Server) CloseAll(l *loop.Loop) {
+	sh := s.shards[l.ID()]
+	s.CloseIdle(l)
+	for c := sh.busy.first(); c != nil; c = sh.busy.first() {
+		c.lose(Shutdown)
+	}
+}
+
+// OnTurn writes what was held back for company that did not come.
+func (sh *shard) OnTurn(*loop.Loop) {
+	if len(sh.held) == 0 {
+		return
+	}
+	for i, c := range sh.held {
+		sh.held[i] = nil
+		if c.held && !c.deferred {
+			c.send(nil, nil, nil)
+		}
+	}
+	sh.held = sh.held[:0]
+}
+
+// connList is a list of connections, linked through themselves.
+type connList struct{ head HTTPConn }
+
+func (l *connList) init() { l.head.next, l.head.prev = &l.head, &l.head }
+
+func (l *connList) first() *HTTPConn {
+	if l.head.next == &l.head {
+		return nil
+	}
+	return l.head.next
+}
+
+func (l *connList) push(c *HTTPConn) {
+	c.unlink()
+	c.prev, c.next = l.head.prev, &l.head
+	c.prev.next, c.next.prev = c, c
+}
+
+func (c *HTTPConn) unlink() {
+	if c.next != nil {
+		c.prev.next, c.next.prev = c.next, c.prev
+		c.prev, c.next = nil, nil
+	}
+}
