@@ -1,0 +1,89 @@
+package metric
+
+import "github.com/VictoriaMetrics/metrics"
+
+// A Process is the page of what belongs to no role: loops, listeners, TLS, Redis, configuration.
+// Its counters may be bumped from anywhere.
+type Process struct {
+	Page Page
+
+	LoopStalls       *metrics.Counter // the watchdog found a loop that did not turn over
+	TLSHandshakes    *metrics.Counter
+	TLSFailures      *metrics.Counter
+	ConfigApplied    *metrics.Counter
+	ConfigRefused    *metrics.Counter
+	CertificatesRead *metrics.Counter
+	RedisErrors      *metrics.Counter
+	RedisSeconds     *metrics.PrometheusHistogram // one operation with its retries
+
+	evictions [listeners]*metrics.Counter
+}
+
+// A Listener is one of ours.
+type Listener uint8
+
+const (
+	ListenerRelay Listener = iota
+	ListenerMTE
+	ListenerAdmin
+
+	listeners
+)
+
+var listenerNames = [listeners]string{"relay", "mte", "admin"}
+
+func (l Listener) String() string { return listenerNames[l] }
+
+// ProcessGauges are asked when a page is written, from the goroutine that writes it.
+type ProcessGauges struct {
+	Version         string // of the build
+	Loops           int
+	HTTPConnections func(Listener) int64 // without WebSockets
+	MaxConnections  int
+	ConfigVersion   func() uint64
+	RedisUp         func() bool // nil without Redis
+	// CertificateExpiry is the earliest end of a certificate in unix seconds; nil without TLS.
+	CertificateExpiry func() float64
+}
+
+// NewProcess makes the page with every series at zero.
+func NewProcess(g ProcessGauges) *Process {
+	m := &Process{}
+	p := &m.Page
+	p.Gauges("sluice_build_info", "1, the version is in the label.", []string{label("version", safeLabel(g.Version))}, func(int) float64 { return 1 })
+	p.Gauge("sluice_loops", "Event loops.", func() float64 { return float64(g.Loops) })
+	m.LoopStalls = p.Counter("sluice_loop_stalls_total", "Event loops that did not turn over in time.")
+	names := labels("listener", listenerNames[:])
+	p.Gauges("sluice_http_connections", "Connections that are no WebSocket.", names, func(i int) float64 { return float64(g.HTTPConnections(Listener(i))) })
+	p.Gauge("sluice_http_connections_max", "The most a listener may have of them.", func() float64 { return float64(g.MaxConnections) })
+	copy(m.evictions[:], p.Counters("sluice_http_evictions_total", "Connections closed to make room for new ones.", names))
+	m.TLSHandshakes = p.Counter("sluice_tls_handshakes_total", "Finished TLS handshakes.")
+	m.TLSFailures = p.Counter("sluice_tls_handshake_failures_total", "Failed TLS handshakes.")
+	m.CertificatesRead = p.Counter("sluice_tls_certificate_reloads_total", "Certificates taken into use after the start.")
+	if g.CertificateExpiry != nil {
+		p.Gauge("sluice_tls_certificate_expiry_seconds", "Unix time at which the first certificate ends.", g.CertificateExpiry)
+	}
+	if g.RedisUp != nil {
+		p.Gauge("sluice_redis_up", "1 while the last operation reached Redis.", flag(g.RedisUp))
+	}
+	m.RedisErrors = p.Counter("sluice_redis_errors_total", "Failed Redis operations.")
+	m.RedisSeconds = p.Histogram("sluice_redis_seconds", "Time of a Redis operation.", secondsBounds)
+	p.Gauge("sluice_config_version", "Applied versions of the live settings.", func() float64 { return float64(g.ConfigVersion()) })
+	m.ConfigApplied = p.Counter("sluice_config_applied_total", "New versions of the live settings that were applied.")
+	m.ConfigRefused = p.Counter("sluice_config_refused_total", "New versions that were refused.")
+	return m
+}
+
+// Evicted counts a connection closed to make room.
+func (m *Process) Evicted(l Listener) { m.evictions[l].Inc() }
+
+// safeLabel keeps a build's version from breaking the line.
+func safeLabel(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
