@@ -1,0 +1,65 @@
+package relay
+
+// headerRoom is what the first block of a message keeps free in front of the
+// payload: the longest header of a frame that we write.
+const headerRoom = 10
+
+// blockSizes are the classes of memory that payload is kept in. The third holds
+// a 16 KiB message with its header; the last is the contract's largest step.
+var blockSizes = [...]int{512, 4 << 10, 20 << 10, 64 << 10}
+
+// keepBlocks is how many free blocks of a class a loop keeps for the next
+// burst; what is above goes back to the system.
+var keepBlocks = [...]int{512, 128, 64, 32}
+
+// A block is a piece of kept payload or output. It belongs to one body, and
+// with it to one loop.
+type block struct {
+	next     *block
+	buf      []byte
+	off, end int // the bytes in use
+	class    uint8
+}
+
+func (b *block) bytes() []byte { return b.buf[b.off:b.end] }
+func (b *block) space() []byte { return b.buf[b.end:] }
+
+// blockPool is a loop's store of free blocks, one stack a class.
+type blockPool struct {
+	free  [len(blockSizes)]*block
+	n     [len(blockSizes)]int
+	freed int64 // bytes given up since the last look, see shard.giveBack
+}
+
+func classFor(n int) int {
+	for i, size := range blockSizes {
+		if n <= size {
+			return i
+		}
+	}
+	return len(blockSizes) - 1
+}
+
+// get returns an empty block that holds n bytes, or the largest there is.
+func (p *blockPool) get(n int) *block {
+	class := classFor(n)
+	b := p.free[class]
+	if b == nil {
+		return &block{buf: make([]byte, blockSizes[class]), class: uint8(class)}
+	}
+	p.free[class] = b.next
+	p.n[class]--
+	b.next, b.off, b.end = nil, 0, 0
+	return b
+}
+
+func (p *blockPool) put(b *block) {
+	class := b.class
+	if p.n[class] >= keepBlocks[class] {
+		p.freed += int64(len(b.buf))
+		return
+	}
+	b.next = p.free[class]
+	p.free[class] = b
+	p.n[class]++
+}

@@ -1,0 +1,176 @@
+package relay
+
+import (
+	"bytes"
+
+	"sluice/codec/http1"
+	"sluice/codec/ws"
+	"sluice/gateway/edge"
+	"sluice/gateway/metric"
+	"sluice/gateway/store"
+	"sluice/loop"
+)
+
+const (
+	typeText = "text/plain; charset=utf-8"
+	typeJSON = "application/json"
+
+	// retryAfter is what a refused upgrade is told, seconds: long enough to
+	// matter, short enough that a daemon is not missed.
+	retryAfter = "5"
+)
+
+var (
+	bodyOK      = []byte(`{"status":"ok"}`)
+	bodyReady   = []byte(`{"status":"ready"}`)
+	bodyUnready = []byte(`{"status":"unready"}`)
+	bodyMissing = []byte("not found\n")
+)
+
+// OnRequest answers the relay's endpoints. Contract, relay §1.
+func (r *Relay) OnRequest(c *edge.HTTPConn, req *http1.Request) {
+	if string(req.Path) == "/ws" {
+		r.onUpgrade(c, req)
+		return
+	}
+	if req.MethodID == http1.MethodGet || req.MethodID == http1.MethodHead {
+		switch string(req.Path) {
+		case "/health":
+			c.Reply(200, typeJSON, bodyOK)
+			return
+		case "/ready":
+			if r.cfg.Ready() {
+				c.Reply(200, typeJSON, bodyReady)
+			} else {
+				c.Reply(503, typeJSON, bodyUnready)
+			}
+			return
+		case "/metrics":
+			var page bytes.Buffer
+			r.metrics.Page.WriteTo(&page)
+			c.Reply(200, metric.ContentType, page.Bytes())
+			return
+		}
+	}
+	if req.Framing == http1.NoBody {
+		c.Reply(404, typeText, bodyMissing)
+		return
+	}
+	// The body is looked at first: one that is malformed is a 400, and what it
+	// hides must not be taken for a request.
+	c.Take(new(unwanted))
+	c.ReadBody()
+}
+
+// unwantedBody is how much of a body for nobody is read before the answer.
+const unwantedBody = 64 << 10
+
+// unwanted is an exchange that reads a body and answers 404.
+type unwanted struct{ size int }
+
+func (x *unwanted) OnBody(c *edge.HTTPConn, data []byte) {
+	if x.size += len(data); x.size > unwantedBody {
+		c.CloseAfter()
+		c.Reply(404, typeText, bodyMissing)
+	}
+}
+
+func (x *unwanted) OnBodyEnd(c *edge.HTTPConn)              { c.Reply(404, typeText, bodyMissing) }
+func (x *unwanted) OnDrain(*edge.HTTPConn)                  {}
+func (x *unwanted) OnPeerEOF(c *edge.HTTPConn)              {}
+func (x *unwanted) OnAbort(*edge.HTTPConn, edge.Abort) bool { return false }
+
+// onUpgrade makes the checks 1 to 5 on the loop that accepted, and goes on on
+// the loop that the serverId lives on.
+func (r *Relay) onUpgrade(c *edge.HTTPConn, req *http1.Request) {
+	if !completeUpgrade(req) {
+		r.metrics.Reject(metric.RejectUpgrade)
+		r.logRefusal(metric.RejectUpgrade, c.Remote().String(), refuseUpgrade)
+		c.Reply(426, typeText, []byte(refuseUpgrade), edge.Header{Name: "Sec-WebSocket-Version", Value: "13"})
+		return
+	}
+	q, refused := parseQuery(req.Query)
+	if refused != "" {
+		r.metrics.Reject(metric.RejectRequest)
+		r.logRefusal(metric.RejectRequest, c.Remote().String(), refused)
+		c.Reply(400, typeText, []byte(refused))
+		return
+	}
+	s := r.shardOf(q.ServerID)
+	if s.l == c.Loop() {
+		s.claim(c, req, q)
+		return
+	}
+	c.MoveTo(s.l, func(c *edge.HTTPConn, req *http1.Request) { s.claim(c, req, q) })
+}
+
+// completeUpgrade reports whether the request asks for a WebSocket as RFC 6455
+// §4.2.1 demands. A body, which no handshake has, would be taken for frames.
+func completeUpgrade(req *http1.Request) bool {
+	key, ok := req.Get(http1.FieldSecWebSocketKey)
+	version, _ := req.Get(http1.FieldSecWebSocketVersion)
+	return req.MethodID == http1.MethodGet && req.Minor == 1 && req.Framing == http1.NoBody &&
+		req.HasToken(http1.FieldUpgrade, "websocket") && req.ConnectionUpgrade &&
+		req.Count(http1.FieldSecWebSocketVersion) == 1 && bytes.Equal(version, []byte("13")) &&
+		ok && req.Count(http1.FieldSecWebSocketKey) == 1 && ws.ValidKey(key)
+}
+
+// An upgrading is an upgrade between its claim and its answer.
+type upgrading struct {
+	s     *shard
+	c     *edge.HTTPConn
+	q     query
+	key   [24]byte
+	claim store.Claim
+}
+
+// claim asks who owns the serverId, and answers when that is known.
+func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
+	u := &upgrading{s: s, c: c, q: q}
+	key, _ := req.Get(http1.FieldSecWebSocketKey)
+	copy(u.key[:], key)
+	var ok bool
+	u.claim, ok = s.relay.owner.Claim(q.ServerID, func(answer store.Claim) {
+		u.claim = answer
+		s.l.Post(u)
+	})
+	if ok {
+		u.Deliver(s.l)
+	}
+}
+
+// Deliver goes on with an upgrade whose owner is known.
+func (u *upgrading) Deliver(*loop.Loop) {
+	s, c := u.s, u.c
+	k := &sock{shard: s}
+	if c.Gone() {
+		s.unclaim(u)
+		return
+	}
+	if no := s.check(&u.q, u.claim, k); no != nil {
+		s.unclaim(u)
+		s.relay.refuse(c, no)
+		return
+	}
+	sock, unread := c.Hijack()
+	s.admit(sock.(*loop.Conn), &u.q, u.key[:], k, unread)
+}
+
+// unclaim gives a claim up that nobody attaches to.
+func (s *shard) unclaim(u *upgrading) {
+	if u.claim.Verdict == store.Owned && s.nodes[u.q.ServerID] == nil {
+		s.relay.owner.Release(u.q.ServerID)
+	}
+}
+
+// refuse answers an upgrade that is not admitted.
+func (r *Relay) refuse(c *edge.HTTPConn, no *refusal) {
+	if no.target != "" {
+		r.metrics.Reroutes.Inc()
+		c.Reply(no.status, "", nil, edge.Header{Name: r.cfg.RerouteHeader, Value: no.target})
+		return
+	}
+	r.metrics.Reject(no.reason)
+	r.logRefusal(no.reason, c.Remote().String(), no.body)
+	c.Reply(no.status, typeText, []byte(no.body), edge.Header{Name: "Retry-After", Value: retryAfter})
+}

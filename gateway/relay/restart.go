@@ -1,0 +1,122 @@
+package relay
+
+import "sluice/loop"
+
+// SetDraining says whether sessions that nobody has here are refused. Existing
+// ones go on, and their own sockets may come back.
+func (r *Relay) SetDraining(on bool) { r.draining.Store(on) }
+
+// Sockets returns how many upgraded sockets there are, closing ones included.
+func (r *Relay) Sockets() int64 { return r.led.Snapshot().Sockets }
+
+// CloseEvenly closes every session with 1012 Service restart, spread evenly
+// between from and to (loop.Now's nanoseconds). No socket is given longer than
+// end to take its close frame.
+func (r *Relay) CloseEvenly(from, to, end int64) {
+	for _, s := range r.shards {
+		s.l.Post(&restart{s: s, from: from, to: to, end: end})
+	}
+}
+
+// restart is one shard's part of CloseEvenly.
+type restart struct {
+	s             *shard
+	from, to, end int64
+	sockets       int // at from
+	timer         loop.Timer
+}
+
+func (x *restart) Deliver(l *loop.Loop) {
+	x.s.drainEnd = x.end
+	l.StartTimer(&x.timer, x.from, x)
+}
+
+func (x *restart) OnTimer(now int64) {
+	s := x.s
+	n := 0
+	for k := s.all; k != nil; k = k.nextAll {
+		if k.state == open {
+			n++
+		}
+	}
+	x.sockets = max(x.sockets, n)
+	may := 0
+	if now < x.to {
+		may = int(int64(x.sockets) * (x.to - now) / (x.to - x.from))
+	}
+	for k := s.all; k != nil && n > may; {
+		if k.state != open {
+			k = k.nextAll
+			continue
+		}
+		n -= k.sess.sockets
+		k.sess.closeAll(closeRestart)
+		k = s.all // the list may have changed
+	}
+	if now < x.to || n > 0 {
+		s.l.StartTimer(&x.timer, now+1, x)
+	}
+}
+
+// closeAll ends every socket of the session with the same close frame; nobody
+// is told that the others left.
+func (sess *session) closeAll(c closing) {
+	sess.shard.relay.owner.Release(sess.node.id)
+	var all []*sock
+	add := func(k *sock) {
+		if k != nil {
+			all = append(all, k)
+		}
+	}
+	add(sess.controlSock)
+	gather := func(ch *channel) {
+		add(ch.data)
+		for k := ch.first; k != nil; k = k.nextSib {
+			add(k)
+		}
+	}
+	if sess.one != nil {
+		gather(sess.one)
+	}
+	for _, ch := range sess.channels {
+		gather(ch)
+	}
+	for _, k := range all {
+		ch := k.ch
+		switch k.kind {
+		case kindControl:
+			sess.controlSock = nil
+		case kindData, kindV1Server:
+			ch.data = nil
+		default:
+			ch.removeClient(k)
+			if ch.clients == 0 {
+				ch.dropWaiting()
+			}
+		}
+		k.detach()
+		if ch != nil {
+			ch.tidy()
+		}
+		k.shut(c)
+	}
+	sess.end()
+}
+
+// Lose closes the sockets of a serverId that this node does not own any more.
+func (r *Relay) Lose(serverID string) { r.closeServer(serverID, closeMoved) }
+
+func (r *Relay) closeServer(serverID string, c closing) {
+	s := r.shardOf(serverID)
+	s.l.Post(loop.Func(func(*loop.Loop) {
+		n := s.nodes[serverID]
+		if n == nil {
+			return
+		}
+		for _, sess := range n.sessions {
+			if sess != nil {
+				sess.closeAll(c)
+			}
+		}
+	}))
+}

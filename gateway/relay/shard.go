@@ -1,0 +1,233 @@
+package relay
+
+import (
+	"sync/atomic"
+
+	"sluice/gateway/metric"
+	"sluice/ledger"
+	"sluice/loop"
+)
+
+const (
+	// resumeBatch is how many sources of one destination are let go at once
+	// when it drained: the first of them is likely to fill it again.
+	resumeBatch = 16
+	// scannersKept bounds the idle hello scanners of a loop.
+	scannersKept = 4
+)
+
+// A shard is one loop's part of the relay: the sessions that hash to it and
+// what their sockets share. Only its loop touches it, the two fields at the end
+// apart.
+type shard struct {
+	relay *Relay
+	l     *loop.Loop
+	led   *ledger.Ledger
+
+	nodes map[string]*node
+	all   *sock // every socket here, linked through nextAll
+	socks int
+
+	batch       batch
+	blocks      blockPool
+	freeBodies  *body
+	freeParcels *parcel
+	scanners    []*helloScanner
+
+	// Scratch of one call.
+	scratch  []byte // JSON being written
+	small    []byte // a close frame
+	pongs    []byte
+	gathered []byte // a control message in one piece
+	taken    []int  // fanOut
+
+	// Done at the end of the turn, so that nobody is ended while somebody
+	// else's bytes are being moved.
+	brokens  []*sock
+	fused    []*sock
+	resuming []*channel // with gated sources whose destination drained
+	waiters  []*sock    // for budget
+	wake     bool       // budget came free
+
+	drainEnd int64 // when the node's drain ends; 0 while it does not drain
+
+	count *metric.RelayShard
+
+	// From anywhere.
+	wakePosted atomic.Bool
+}
+
+func newShard(r *Relay, l *loop.Loop) *shard {
+	s := &shard{relay: r, l: l, led: r.led, nodes: make(map[string]*node), small: make([]byte, 0, 160), count: r.metrics.NewShard()}
+	s.batch.s = s
+	l.AddHook(s)
+	return s
+}
+
+// OnTurn does what waited for the end of the turn.
+func (s *shard) OnTurn(*loop.Loop) {
+	for len(s.brokens) > 0 || len(s.fused) > 0 {
+		for i := 0; i < len(s.brokens); i++ {
+			s.brokens[i].drop(byPeerReset)
+		}
+		s.brokens = s.brokens[:0]
+		for i := 0; i < len(s.fused); i++ {
+			if k := s.fused[i]; k.accounted() > s.relay.cfg.SocketMemory {
+				k.shut(closeMemory)
+			}
+		}
+		s.fused = s.fused[:0]
+	}
+	if s.wake {
+		s.wake = false
+		s.wakeWaiters()
+	}
+	if len(s.resuming) > 0 {
+		s.resume()
+	}
+	s.count.Publish()
+}
+
+// breakLater marks a socket whose write failed. It is dropped at the end of the turn.
+func (s *shard) breakLater(k *sock) {
+	if !k.broken {
+		k.broken = true
+		s.brokens = append(s.brokens, k)
+	}
+}
+
+// fuseLater has a socket that holds more than one may looked at.
+func (s *shard) fuseLater(k *sock) { s.fused = append(s.fused, k) }
+
+// drained has the sources of a channel's data socket looked at, since it takes
+// bytes again, or is another, or none.
+func (s *shard) drained(ch *channel) {
+	if ch.gated.head != nil && !ch.queued {
+		ch.queued = true
+		s.resuming = append(s.resuming, ch)
+	}
+	if ch.over == 0 && ch.data != nil {
+		ch.data.unhold(holdGate)
+	}
+}
+
+// resume lets gated sources go on, some of each channel at a time and in the
+// order in which they were held up.
+func (s *shard) resume() {
+	list := s.resuming
+	s.resuming = nil
+	for _, ch := range list {
+		ch.queued = false
+		for n := 0; n < resumeBatch && ch.gated.head != nil; n++ {
+			if d := ch.data; d != nil && d.out.over {
+				break
+			}
+			k := ch.gated.pop()
+			k.unhold(holdGate)
+		}
+		if d := ch.data; ch.gated.head != nil && (d == nil || !d.out.over) {
+			ch.queued = true
+			s.resuming = append(s.resuming, ch)
+		}
+	}
+	if s.resuming == nil {
+		s.resuming = list[:0]
+	}
+}
+
+// giveBack returns budget and has those that wait for it woken.
+func (s *shard) giveBack(c *ledger.Charge, n int64) {
+	if s.led.Return(c, n) {
+		s.relay.wakeAll(s)
+	}
+}
+
+// listWaiter and unlistWaiter keep the sources of this loop that wait for budget.
+func (s *shard) listWaiter(k *sock) {
+	for _, x := range s.waiters {
+		if x == k {
+			return
+		}
+	}
+	s.waiters = append(s.waiters, k)
+}
+
+func (s *shard) unlistWaiter(k *sock) {
+	for i, x := range s.waiters {
+		if x == k {
+			s.waiters = append(s.waiters[:i], s.waiters[i+1:]...)
+			return
+		}
+	}
+}
+
+// wakeWaiters lets every source that waits for budget try again, the one that
+// waits longest first. One that fails is listed again.
+func (s *shard) wakeWaiters() {
+	list := s.waiters
+	s.waiters = nil
+	for _, k := range list {
+		k.unhold(holdBudget)
+		if k.holds == 0 {
+			k.c.Kick()
+		}
+	}
+}
+
+// wakeShard comes through the door when budget was freed on another loop.
+type wakeShard struct{ s *shard }
+
+func (w wakeShard) Deliver(*loop.Loop) {
+	w.s.wakePosted.Store(false)
+	w.s.wakeWaiters()
+}
+
+// wakeAll has every loop let its waiting sources try again; on the calling
+// shard at the end of the turn.
+func (r *Relay) wakeAll(from *shard) {
+	from.wake = true
+	for _, s := range r.shards {
+		if s != from && s.wakePosted.CompareAndSwap(false, true) {
+			s.l.Post(wakeShard{s})
+		}
+	}
+}
+
+// link and unlink keep the list of all sockets.
+func (s *shard) link(k *sock) {
+	k.nextAll = s.all
+	if s.all != nil {
+		s.all.prevAll = k
+	}
+	s.all = k
+	s.socks++
+}
+
+func (s *shard) unlink(k *sock) {
+	if k.prevAll != nil {
+		k.prevAll.nextAll = k.nextAll
+	} else if s.all == k {
+		s.all = k.nextAll
+	}
+	if k.nextAll != nil {
+		k.nextAll.prevAll = k.prevAll
+	}
+	k.nextAll, k.prevAll = nil, nil
+	s.socks--
+}
+
+func (s *shard) takeScanner() *helloScanner {
+	if n := len(s.scanners); n > 0 {
+		x := s.scanners[n-1]
+		s.scanners = s.scanners[:n-1]
+		return x
+	}
+	return new(helloScanner)
+}
+
+func (s *shard) putScanner(x *helloScanner) {
+	x.Reset()
+	if len(s.scanners) < scannersKept {
+		s.scanners = append(s.scanners, x)
+	}
+}
