@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/metric"
+)
+
+// admin is the operators' listener: health, ready, metrics, drain. It runs on
+// goroutines of its own, so that it answers when the loops are busy.
+type admin struct {
+	g      *Gateway
+	server *fasthttp.Server
+	ln     net.Listener
+	done   chan struct{}
+}
+
+const (
+	adminConnections = 256
+	adminTimeout     = 10 * time.Second
+)
+
+func startAdmin(g *Gateway) (*admin, error) {
+	at := g.cfg.Admin.Listen
+	a := &admin{g: g, done: make(chan struct{})}
+	if !at.On() {
+		close(a.done)
+		return a, nil
+	}
+	ln, err := net.Listen("tcp", at.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("ADMIN_PORT: listening on %s: %w", at.Addr(), err)
+	}
+	a.ln = ln
+	a.server = &fasthttp.Server{
+		Handler:            a.handle,
+		Name:               "sluice",
+		Concurrency:        adminConnections,
+		ReadTimeout:        adminTimeout,
+		WriteTimeout:       adminTimeout,
+		IdleTimeout:        time.Minute,
+		MaxRequestBodySize: 4096,
+		CloseOnShutdown:    true,
+		Logger:             quietLogger{},
+	}
+	go func() {
+		defer close(a.done)
+		a.server.Serve(ln)
+	}()
+	return a, nil
+}
+
+func (a *admin) stop() {
+	if a.server != nil {
+		a.ln.Close()
+		a.server.Shutdown()
+	}
+	<-a.done
+}
+
+func (a *admin) handle(ctx *fasthttp.RequestCtx) {
+	switch string(ctx.Path()) {
+	case "/health":
+		reply(ctx, 200, `{"status":"ok"}`)
+	case "/ready":
+		if ok, why := a.g.readiness(); !ok {
+			ctx.Response.Header.Set("X-Sluice-Unready", why)
+			reply(ctx, 503, `{"status":"unready"}`)
+			return
+		}
+		reply(ctx, 200, `{"status":"ready"}`)
+	case "/metrics":
+		ctx.SetContentType(metric.ContentType)
+		ctx.SetBody(a.g.allMetrics())
+	case "/drain":
+		a.drain(ctx)
+	default:
+		ctx.Error("not found", 404)
+	}
+}
+
+// drain begins a drain, or takes it back. A web page can send neither: it cannot
+// set the header without asking first, and its host is a name.
+func (a *admin) drain(ctx *fasthttp.RequestCtx) {
+	on := ctx.IsPost()
+	if !on && !ctx.IsDelete() {
+		ctx.Response.Header.Set("Allow", "POST, DELETE")
+		ctx.Error("method not allowed", 405)
+		return
+	}
+	if string(ctx.Request.Header.Peek("X-Sluice-Admin")) != "1" || !plainHost(string(ctx.Host())) {
+		ctx.Error("needs the header X-Sluice-Admin: 1 and an address or localhost as its host", 403)
+		return
+	}
+	a.g.log.Info("drain requested on the admin listener", "on", on)
+	a.g.SetDraining(on)
+	reply(ctx, 200, fmt.Sprintf(`{"draining":%t}`, on))
+}
+
+// plainHost reports whether a Host field names an address or localhost.
+func plainHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}
+
+func reply(ctx *fasthttp.RequestCtx, status int, json string) {
+	ctx.SetStatusCode(status)
+	ctx.SetContentType("application/json")
+	ctx.SetBodyString(json)
+}
+
+// quietLogger drops what fasthttp says of broken connections.
+type quietLogger struct{}
+
+func (quietLogger) Printf(string, ...any) {}

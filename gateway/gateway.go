@@ -1,0 +1,229 @@
+// Package gateway composes Sluice: it builds the two roles on a set of event
+// loops from one configuration, starts them, watches them and stops them.
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"sluice/codec/http1"
+	"sluice/gateway/config"
+	"sluice/gateway/edge"
+	"sluice/gateway/metric"
+	"sluice/gateway/relay"
+	"sluice/gateway/store"
+	"sluice/ledger"
+	"sluice/loop"
+)
+
+// Version is the program's; the linker sets it.
+var Version = "dev"
+
+const (
+	// keepAlive and userTimeout find peers whose path has died: probes on idle
+	// connections, a bound on unacknowledged output. Contract, relay §2.
+	keepAlive   = 60 * time.Second
+	userTimeout = 60 * time.Second
+)
+
+// A Gateway is one running Sluice. Several can run in one process.
+type Gateway struct {
+	cfg *config.Config
+	log *slog.Logger
+
+	loops    []*loop.Loop
+	led      *ledger.Ledger
+	owner    store.Ownership
+	relay    *relay.Relay
+	metrics  *metric.Relay
+	process  *metric.Process
+	front    *edge.Server // of the relay's listener
+	listener *loop.Listener
+	watchdog *loop.Watchdog
+	memory   *memory
+	admin    *admin
+
+	state   atomic.Int32 // lifeState
+	failed  chan int     // exit code of a gateway that gave up
+	stopped chan struct{}
+}
+
+// Start builds and starts a gateway. On an error nothing is left running.
+func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
+	g := &Gateway{cfg: cfg, log: log, failed: make(chan int, 1), stopped: make(chan struct{})}
+	for i := range cfg.Loops {
+		l, err := loop.New(i, loop.Config{Log: log})
+		if err != nil {
+			return nil, err
+		}
+		g.loops = append(g.loops, l)
+	}
+	g.process = metric.NewProcess(g.processGauges())
+	if cfg.Relay.Listen.On() {
+		if err := g.buildRelay(); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if g.admin, err = startAdmin(g); err != nil {
+		return nil, errors.Join(err, g.closeListeners())
+	}
+	if cfg.Relay.StartDraining {
+		g.SetDraining(true)
+	} else {
+		g.setState(stateReady)
+	}
+	for _, l := range g.loops {
+		go l.Run()
+	}
+	g.watchdog = loop.WatchLoops(g.loops, cfg.Relay.CapacityMutationTimeout, g.failClosed)
+	g.memory = watchMemory(g)
+	return g, nil
+}
+
+// buildRelay makes the WebSocket relay and its listener.
+func (g *Gateway) buildRelay() error {
+	c := &g.cfg.Relay
+	g.owner = store.Local{}
+	g.led = ledger.New(ledger.Limits{
+		Sockets:     int64(c.MaxWebSockets()),
+		Budget:      c.IngressBudgetBytes,
+		Weight:      int64(c.IngressWeight),
+		IngressWait: c.IngressWait,
+	})
+	g.metrics = metric.NewRelay(metric.RelayGauges{
+		Ready:              g.Ready,
+		Draining:           g.draining,
+		Ledger:             g.ledgerGauges,
+		IngressBudgetBytes: c.IngressBudgetBytes,
+		MemoryBytes:        residentBytes,
+		ClusterNodes:       g.owner.Nodes,
+	})
+	g.relay = relay.New(relay.Config{
+		ControlQueue:  c.ControlQueueBytes,
+		DataAttach:    c.DataAttachTimeout,
+		MessageIdle:   c.MessageIdleTimeout,
+		IngressWait:   c.IngressWait,
+		PingInterval:  c.PingInterval,
+		Deadlines:     ledger.Deadlines{Delivery: c.DeliveryTimeout, Send: c.TransportSendTimeout},
+		SocketMemory:  c.SocketHeapBytes(),
+		RerouteHeader: c.RerouteHeader,
+		Log:           g.log,
+		Ready:         g.Ready,
+	}, g.led, g.owner, g.metrics, g.loops)
+	g.front = edge.NewServer(edge.Config{
+		Limits:         http1.Limits{HeadBytes: int(g.cfg.HTTP.MaxHeadBytes), Fields: g.cfg.HTTP.MaxHeaders},
+		IdleTimeout:    c.HTTPIdleTimeout,
+		WriteStall:     g.cfg.Socket.WriteStall,
+		MaxConnections: g.cfg.HTTP.MaxConnections,
+	}, g.relay, g.loops)
+	var err error
+	g.listener, err = g.listen("PASEO_RELAY_PORT", c.Listen, c.ReceiveBufferBytes)
+	if err != nil {
+		return err
+	}
+	for _, l := range g.loops {
+		if err := l.Accept(g.listener, g.front); err != nil {
+			return errors.Join(err, g.closeListeners())
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) listen(setting string, at config.Listen, receive int64) (*loop.Listener, error) {
+	ln, err := loop.Listen(at.Addr(), loop.SocketOptions{
+		ReceiveBuffer: int(receive),
+		SendBuffer:    int(g.cfg.Socket.SendBufferBytes),
+		Congestion:    g.cfg.Socket.Congestion,
+		KeepAlive:     keepAlive,
+		UserTimeout:   userTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return ln, nil
+}
+
+func (g *Gateway) closeListeners() error {
+	if g.listener != nil {
+		g.listener.Close()
+		g.listener = nil
+	}
+	return nil
+}
+
+// Ready reports whether new work is accepted.
+func (g *Gateway) Ready() bool {
+	ok, _ := g.readiness()
+	return ok
+}
+
+// readiness says what keeps the node from being ready.
+func (g *Gateway) readiness() (ok bool, why string) {
+	if s := g.currentState(); s != stateReady {
+		return false, s.String()
+	}
+	if g.watchdog != nil && g.watchdog.Late(time.Second) {
+		return false, "an event loop does not answer"
+	}
+	if g.relay == nil {
+		return true, ""
+	}
+	switch ok, why := g.owner.Ready(); {
+	case !ok && why == store.BelowFloor:
+		return false, "below PASEO_RELAY_MIN_CLUSTER_SIZE"
+	case !ok:
+		return false, "the ownership store is unavailable"
+	case g.relay.Pressed():
+		return false, "memory is above PASEO_RELAY_MEMORY_WATERMARK_BYTES"
+	case g.led.Full():
+		return false, "as many WebSockets as PASEO_RELAY_ACCEPTORS × PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR allows"
+	}
+	return true, ""
+}
+
+// failClosed ends a node of which a loop does not turn over any more: it may
+// hold sessions that it does not serve, and must not keep them from others.
+func (g *Gateway) failClosed(wedged *loop.Loop) {
+	g.log.Error("an event loop is stuck; the process gives up its sessions and exits",
+		"loop", wedged.ID(), "setting", "PASEO_RELAY_CAPACITY_MUTATION_TIMEOUT_MS",
+		"timeout", g.cfg.Relay.CapacityMutationTimeout, "exit", exitWedged)
+	g.process.LoopStalls.Inc()
+	g.setState(stateFailed)
+	if g.listener != nil {
+		g.listener.Refuse()
+	}
+	if g.relay != nil {
+		g.owner.Abandon()
+		now := loop.Now()
+		g.relay.CloseEvenly(now, now, now+int64(failTime))
+	}
+	time.Sleep(failTime) // what is left of the process has nothing else to do
+	wedged.Condemn()
+	select {
+	case g.failed <- exitWedged:
+	default:
+	}
+}
+
+// Stop ends a gateway that has drained: listeners, admin, watchers, loops.
+func (g *Gateway) Stop() {
+	g.setState(stateStopped)
+	g.watchdog.Stop()
+	g.memory.stop()
+	g.admin.stop()
+	for _, l := range g.loops {
+		l.Stop()
+	}
+	for _, l := range g.loops {
+		<-l.Done()
+	}
+	g.closeListeners()
+	close(g.stopped)
+}
+
+// Addr returns where the relay listens; tests use port 0 of their own choice.
+func (g *Gateway) Addr() string { return g.listener.Addr().String() }

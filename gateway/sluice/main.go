@@ -1,0 +1,38 @@
+// Command sluice is an event-loop edge gateway: a WebSocket relay and an
+// encrypting HTTP relay.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"sluice/gateway"
+)
+
+const usage = `usage: sluice COMMAND
+
+  serve         run both roles with the settings of the environment
+  check-config  check the settings and exit
+  health        ask a running sluice whether it lives
+  version       print the version
+`
+
+func main() {
+	command := ""
+	if len(os.Args) > 1 {
+		command = os.Args[1]
+	}
+	switch command {
+	case "serve":
+		os.Exit(gateway.Serve(os.Environ()))
+	case "check-config":
+		os.Exit(gateway.CheckConfig(os.Environ()))
+	case "health":
+		os.Exit(gateway.Health(os.Environ()))
+	case "version":
+		fmt.Println(gateway.Version)
+	default:
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+}
