@@ -1,0 +1,5 @@
+//go:build race
+
+package kyber
+
+const raceEnabled = true
