@@ -35,7 +35,7 @@ func (l *loader) refuse(broken bool, name, legal string, others ...string) {
 	l.fault(name, g.show(lookup(name).Kind), legal)
 }
 
-// set reports whether somebody gave the setting a value.
+// isSet reports whether somebody gave the setting a value.
 func (l *loader) isSet(name string) bool {
 	g, ok := l.given[name]
 	return ok && !g.byDefault

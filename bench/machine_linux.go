@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pickCores spreads over the cores this process may use.
+func pickCores() (cores, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return cores{}, fmt.Errorf("cannot read the core affinity: %w", err)
+	}
+	var usable []int
+	for cpu := 0; len(usable) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			usable = append(usable, cpu)
+		}
+	}
+	if len(usable) < 2 {
+		return cores{}, errors.New("needs two cores, one for the server and one for the generator")
+	}
+	return cores{
+		server:    strconv.Itoa(usable[0]),
+		servers:   fmt.Sprintf("%d,%d", usable[0], usable[1]),
+		generator: strconv.Itoa(usable[len(usable)-1]),
+	}, nil
+}
+
+// pickCongestion returns the first congestion control that does not pace and
+// that a socket may ask for. A default of BBR would double the cost of large
+// messages on loopback, for everyone.
+func pickCongestion() (string, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer syscall.Close(fd)
+	for _, name := range []string{"cubic", "reno"} {
+		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name) == nil {
+			return name, nil
+		}
+	}
+	return "", errors.New("neither cubic nor reno may be set; allow one in net.ipv4.tcp_allowed_congestion_control")
+}
+
+// kernelRelease is what uname -r says, or nothing.
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

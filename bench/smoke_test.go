@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// testLab prepares the machine for the shortest of measurements, or skips the
+// test where nothing can be measured.
+func testLab(t *testing.T) *lab {
+	t.Helper()
+	for _, program := range []string{"gcc", "taskset"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed")
+		}
+	}
+	if _, err := pickCores(); err != nil {
+		t.Skip(err)
+	}
+	p, err := parsePlan([]string{"-short", "-seconds", "0.5", "-warm", "0.1", "-targets", floorName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLab(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The whole way of a figure, with the floor in the place of ours: tools are
+// built, servers started and pinned, bytes verified, figures taken, condensed
+// and held against the bar.
+func TestMeasureFloorAgainstItself(t *testing.T) {
+	l := testLab(t)
+	ours := targetByName(floorName)
+	ours.name = sluiceName
+	l.targets = append(l.targets, ours)
+
+	r := newReport(l)
+	for _, c := range []cell{cells[0], cells[3]} {
+		f, err := l.measureCell(r, c)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		got, ok := find(f, sluiceName)
+		if !ok || got.median <= 0 || got.ratio <= 0 {
+			t.Errorf("%s: got %+v, want a cost and a ratio", c.name, got)
+		}
+		checkCell(r, c, f)
+	}
+	if len(r.checks) != 2 {
+		t.Errorf("%d bars were checked, want 2", len(r.checks))
+	}
+	if len(r.lines["throughput"]) != 4 {
+		t.Errorf("raw lines are %q, want one per server and cell", r.lines["throughput"])
+	}
+	summary := r.markdown()
+	if !strings.Contains(summary, "### Bars") || !strings.Contains(summary, cells[3].name) {
+		t.Errorf("the summary lacks the bars:\n%s", summary)
+	}
+}
+
+// A server that refuses the generator must end the run with its reason, not
+// hang it or count as fast.
+func TestMeasureRefusal(t *testing.T) {
+	l := testLab(t)
+	// The origin speaks HTTP, but does not upgrade.
+	s, err := l.startOrigin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	err = l.verify(s, 64, 1)
+	if err == nil || !strings.Contains(err.Error(), "upgrade refused") {
+		t.Errorf("got %v, want the refusal", err)
+	}
+}
+
+// Settings of the caller's shell must not reach the servers.
+func TestServerEnvironment(t *testing.T) {
+	t.Setenv("PASEO_RELAY_INGRESS_WEIGHT", "1")
+	l := &lab{cores: cores{server: "0"}}
+	s, err := l.startProcess("listener", 1, "0", []string{"env"}, []string{"LOOPS=1"})
+	if err == nil {
+		s.stop()
+		t.Fatal("env was taken for a server")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if !slices.Contains(lines, "LOOPS=1") {
+		t.Errorf("LOOPS is missing: %q", lines)
+	}
+	if strings.Contains(err.Error(), "INGRESS_WEIGHT") {
+		t.Errorf("a variable of the shell got through: %q", lines)
+	}
+}
