@@ -53,6 +53,9 @@ type Gateway struct {
 
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
+	if cfg.Redis.On() {
+		return nil, errors.New("REDIS_URL: this version keeps everything on one node and cannot share it; unset REDIS_URL, and run one replica per name")
+	}
 	g := &Gateway{cfg: cfg, log: log, failed: make(chan int, 1), stopped: make(chan struct{})}
 	for i := range cfg.Loops {
 		l, err := loop.New(i, loop.Config{Log: log})

@@ -140,8 +140,8 @@ func (k *sock) checkSource(now int64) {
 	}
 	if k.holds != 0 && now >= max(k.heldSince, k.lastPong)+pausedPong {
 		k.lastPong = now
-		if k.out.pong == nil {
-			k.out.pong = []byte{}
+		if !k.out.pongWaits {
+			k.out.pong, k.out.pongWaits = k.out.pong[:0], true
 			k.pump()
 		}
 	}

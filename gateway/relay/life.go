@@ -75,7 +75,7 @@ func (k *sock) decide(e ending) {
 // closeFrame puts a close frame behind the frame in flight and drops the rest.
 func (k *sock) closeFrame(frame []byte) {
 	k.shard.dropParcels(k.cutFlight())
-	k.out.pong = nil
+	k.out.pongWaits = false
 	k.closeBy = k.shard.closeLimit()
 	k.enqueueClose(frame)
 }
@@ -113,7 +113,7 @@ func (k *sock) gone() {
 	for k.out.head != nil {
 		k.popHead()
 	}
-	k.out.pong = nil
+	k.out.pong, k.out.pongWaits = nil, false
 	if k.was != nil && k.was.closing == k {
 		k.was.closing = nil
 	}
@@ -140,7 +140,8 @@ func (k *sock) queuePong(p []byte) {
 		s.pongs = append(s.pongs, p...)
 		return
 	}
-	k.out.pong = append(make([]byte, 0, len(p)), p...)
+	k.out.pong = append(k.out.pong[:0], p...)
+	k.out.pongWaits = true
 }
 
 // sendPongs writes the pongs of this read.
@@ -161,7 +162,7 @@ func (k *sock) sendPongs() {
 	}
 	k.sentB += int64(n)
 	if n == len(pongs) {
-		if k.out.pong != nil {
+		if k.out.pongWaits {
 			k.pump()
 		}
 		return

@@ -75,6 +75,15 @@ func (r *Relay) Shed(need int64) (sockets int, bytes int64) {
 	return len(picked), bytes
 }
 
-// TakeFreed reports whether much memory was given up since the last call, so
-// that it is worth returning it to the system now.
-func (r *Relay) TakeFreed() bool { return false }
+// muchFreed is what makes it worth while to hand memory back to the system at
+// once instead of waiting for the collector.
+const muchFreed = 16 << 20
+
+// TakeFreed reports whether much memory was given up since it last said so.
+func (r *Relay) TakeFreed() bool {
+	if r.freed.Load() < muchFreed {
+		return false
+	}
+	r.freed.Store(0)
+	return true
+}

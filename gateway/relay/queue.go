@@ -11,7 +11,8 @@ type outbound struct {
 	head, tail *parcel
 	d          ledger.Delivery
 	over       bool   // its sources must not be read
-	pong       []byte // payload of the one pong that waits; nil for none
+	pong       []byte // payload of the one pong that waits, if pongWaits
+	pongWaits  bool
 	syncing    bool   // a watchdog sync is among the parcels
 }
 
@@ -20,7 +21,7 @@ const maxPump = 4 << 20
 
 // idle reports whether a write would not overtake anything.
 func (k *sock) idle() bool {
-	return k.out.head == nil && k.out.pong == nil && k.c.Writable() && !k.broken
+	return k.out.head == nil && !k.out.pongWaits && k.c.Writable() && !k.broken
 }
 
 // enqueue puts p behind everything that waits.
@@ -117,11 +118,11 @@ func (k *sock) pressure() {
 // placePong puts the waiting pong where it belongs: behind the frame in flight
 // and in front of everything else.
 func (k *sock) placePong() {
-	if k.out.pong == nil {
+	if !k.out.pongWaits {
 		return
 	}
 	b := k.shard.ownFrame(ws.OpPong, k.out.pong)
-	k.out.pong = nil
+	k.out.pongWaits = false
 	k.insert(k.shard.controlParcel(b))
 }
 
@@ -208,6 +209,6 @@ func (k *sock) dropQueue() {
 	for k.out.head != nil {
 		k.popHead()
 	}
-	k.out.pong = nil
+	k.out.pongWaits = false
 	k.pressure()
 }

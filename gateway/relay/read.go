@@ -13,7 +13,7 @@ const (
 	// into its own memory, without a copy.
 	directRead = 32 << 10
 	// directSpan bounds one such read, and what is reserved ahead for it.
-	directSpan = 256 << 10
+	directSpan = 1 << 20
 )
 
 // read reads k once and parses what came, or first what was kept.

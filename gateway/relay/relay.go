@@ -41,6 +41,7 @@ type Relay struct {
 	seed    maphash.Seed
 	lines   lines
 
+	freed    atomic.Int64 // bytes of blocks given up, see TakeFreed
 	sessions atomic.Int64 // with at least one socket
 	pressed  atomic.Bool  // memory is above its watermark
 	draining atomic.Bool  // unowned sessions are refused

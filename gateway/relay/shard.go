@@ -30,6 +30,7 @@ type shard struct {
 
 	batch       batch
 	blocks      blockPool
+	trimming    loop.Timer
 	freeBodies  *body
 	freeParcels *parcel
 	scanners    []*helloScanner
@@ -85,8 +86,20 @@ func (s *shard) OnTurn(*loop.Loop) {
 	if len(s.resuming) > 0 {
 		s.resume()
 	}
+	if !s.trimming.Active() && s.blocks.spare() {
+		s.l.StartTimer(&s.trimming, s.l.Now()+trimEvery, trimmer{s})
+	}
+	if n := s.blocks.freed; n > 0 {
+		s.blocks.freed = 0
+		s.relay.freed.Add(n)
+	}
 	s.count.Publish()
 }
+
+// trimmer gives spare blocks up, once a second while there are any.
+type trimmer struct{ *shard }
+
+func (t trimmer) OnTimer(int64) { t.blocks.trim() }
 
 // breakLater marks a socket whose write failed. It is dropped at the end of the turn.
 func (s *shard) breakLater(k *sock) {
