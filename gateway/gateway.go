@@ -24,7 +24,9 @@ var Version = "dev"
 
 const (
 	// keepAlive and userTimeout find peers whose path has died: probes on idle
-	// connections, a bound on unacknowledged output. Contract, relay §2.
+	// connections, a bound on unacknowledged output. Contract, relay §2. The
+	// kernel applies the second to a peer that keeps its window closed, too, so
+	// it must be longer than any deadline of ours for such a peer.
 	keepAlive   = 60 * time.Second
 	userTimeout = 60 * time.Second
 )
@@ -53,8 +55,8 @@ type Gateway struct {
 
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	if cfg.Redis.On() {
-		return nil, errors.New("REDIS_URL: this version keeps everything on one node and cannot share it; unset REDIS_URL, and run one replica per name")
+	if err := supported(cfg); err != nil {
+		return nil, err
 	}
 	g := &Gateway{cfg: cfg, log: log, failed: make(chan int, 1), stopped: make(chan struct{})}
 	for i := range cfg.Loops {
@@ -142,7 +144,7 @@ func (g *Gateway) listen(setting string, at config.Listen, receive int64) (*loop
 		SendBuffer:    int(g.cfg.Socket.SendBufferBytes),
 		Congestion:    g.cfg.Socket.Congestion,
 		KeepAlive:     keepAlive,
-		UserTimeout:   userTimeout,
+		UserTimeout:   max(userTimeout, 2*g.cfg.Relay.TransportSendTimeout, 2*g.cfg.Socket.WriteStall),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)

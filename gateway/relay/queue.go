@@ -13,7 +13,7 @@ type outbound struct {
 	over       bool   // its sources must not be read
 	pong       []byte // payload of the one pong that waits, if pongWaits
 	pongWaits  bool
-	syncing    bool   // a watchdog sync is among the parcels
+	syncing    bool // a watchdog sync is among the parcels
 }
 
 // maxPump bounds the bytes of one write: more than any send buffer takes.

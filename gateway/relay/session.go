@@ -53,8 +53,8 @@ type channel struct {
 // An identity is a place that one socket holds at a time: the control socket, a
 // data socket, a v1 role. The newest wins.
 type identity struct {
-	closing  *sock // the one that was replaced last, until it is gone
-	fights   [6]int64
+	closing  *sock    // the one that was replaced last, until it is gone
+	last     [5]int64 // times of the last replacements
 	at       int
 	reported int64
 }
@@ -65,9 +65,9 @@ const fightWindow = int64(10e9)
 
 // replacedNow notes a replacement. It reports a fight.
 func (id *identity) replacedNow(now int64) bool {
-	oldest := id.fights[id.at]
-	id.fights[id.at] = now
-	id.at = (id.at + 1) % len(id.fights)
+	oldest := id.last[id.at]
+	id.last[id.at] = now
+	id.at = (id.at + 1) % len(id.last)
 	return oldest != 0 && now-oldest <= fightWindow
 }
 
