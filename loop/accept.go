@@ -98,6 +98,7 @@ func setCongestion(fd int, name string) error {
 func (ln *Listener) Addr() netip.AddrPort { return ln.addr }
 
 // Refuse makes the kernel refuse further connections, whatever the loops do.
+// Those that no loop has accepted yet are reset.
 func (ln *Listener) Refuse() { unix.Shutdown(ln.fd, unix.SHUT_RDWR) }
 
 // Close closes the listening socket. Loops that accept from it must have been

@@ -26,8 +26,8 @@ const (
 	// that a header and its payload can be parsed in one piece.
 	Headroom = 256
 
-	// defaultSpin is how long a loop that had work a moment ago asks the poller
-	// again before it blocks: a wake-up costs more than the whole spin.
+	// defaultSpin is how long a loop asks the poller again before it blocks, when
+	// waits have been as short as that: a wake-up costs more than the whole spin.
 	defaultSpin = 20 * time.Microsecond
 	// defaultYield is how long a busy loop runs before it lets other goroutines
 	// have its processor. Without it they, and a stop of the world, wait for
@@ -97,6 +97,7 @@ type Loop struct {
 	ready    []*Conn // to be read, in order; see Conn.enqueue
 	spare    []*Conn // the other of two slices that ready swaps with
 	wheel    wheel
+	spin     spinner
 	now      int64 // nanoseconds since start of the process, of this turn
 	buf      []byte
 	vec      Vec
@@ -145,6 +146,7 @@ func New(id int, cfg Config) (*Loop, error) {
 	l := &Loop{id: id, cfg: cfg, inbox: queue.NewLockFreeQueue(), done: make(chan struct{})}
 	l.buf = make([]byte, Headroom+cfg.ReadBuffer)
 	l.wheel.init(Now())
+	l.spin.limit = int64(cfg.Spin)
 	l.now = Now()
 	if err := l.poll.open(); err != nil {
 		return nil, fmt.Errorf("event loop %d: %w", id, err)
@@ -186,11 +188,11 @@ func (l *Loop) AddHook(h TurnHook) { l.hooks = append(l.hooks, h) }
 // Run turns the loop until Stop. It is the loop's goroutine.
 func (l *Loop) Run() {
 	defer close(l.done)
-	lastYield, lastWork := Now(), int64(0)
+	lastYield := Now()
 	for !l.stopping {
 		n := l.poll.ask()
 		if n == 0 && len(l.ready) == 0 && !l.woken.Load() {
-			n = l.wait(lastWork, &lastYield)
+			n = l.wait(&lastYield)
 		}
 		start := Now()
 		l.now = start
@@ -198,7 +200,6 @@ func (l *Loop) Run() {
 		end := Now()
 		l.stats.Turns.Add(1)
 		if d := end - start; worked {
-			lastWork = end
 			l.stats.BusyNanos.Add(d)
 			if d > l.stats.LongestTurn.Load() {
 				l.stats.LongestTurn.Store(d)
@@ -212,14 +213,16 @@ func (l *Loop) Run() {
 	l.closeAll()
 }
 
-// wait spins shortly after work and blocks otherwise, until an event, a message
-// or the next deadline.
-func (l *Loop) wait(lastWork int64, lastYield *int64) int {
+// wait blocks until an event, a message or the next deadline; where waits have
+// been short of late it first spins.
+func (l *Loop) wait(lastYield *int64) int {
 	next := l.wheel.next()
-	now := Now()
-	if spin := int64(l.cfg.Spin); spin > 0 && now-lastWork < spin {
-		for end := now + spin; now < end && now < next; now = Now() {
+	begin := Now()
+	now := begin
+	if l.spin.worth() {
+		for end := begin + l.spin.limit; now < end && now < next; now = Now() {
 			if n := l.poll.ask(); n > 0 {
+				l.spin.waited(now - begin)
 				return n
 			}
 		}
@@ -228,7 +231,11 @@ func (l *Loop) wait(lastWork int64, lastYield *int64) int {
 		return 0
 	}
 	n := l.poll.block(next - now)
-	*lastYield = Now() // blocking gave the processor away
+	now = Now()
+	*lastYield = now // blocking gave the processor away
+	if n > 0 {
+		l.spin.waited(now - begin)
+	}
 	return n
 }
 

@@ -116,7 +116,7 @@ func (c *Conn) didRead(n, want int, e syscall.Errno) (int, ReadResult) {
 		return 0, ReadAgain
 	case e == unix.EINTR:
 		return 0, ReadAgain
-	case e != 0:
+	case e != 0, n == 0 && c.flags&reset != 0: // behind a FIN the kernel reads a reset as an end
 		c.flags = (c.flags | hangup | reset) &^ readable
 		return 0, ReadReset
 	case n == 0:

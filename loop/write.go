@@ -71,6 +71,16 @@ func (c *Conn) Writev(v *Vec) (n int, err error) {
 	return c.didWrite(int(k), v.size, e)
 }
 
+// Unacked returns how many bytes the kernel holds that the peer has not
+// acknowledged; 0 if it cannot tell. It costs a system call.
+func (c *Conn) Unacked() int {
+	n, err := unix.IoctlGetInt(int(c.fd), unix.TIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func (c *Conn) didWrite(n, want int, e syscall.Errno) (int, error) {
 	if e != 0 {
 		switch e {

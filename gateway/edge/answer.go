@@ -19,6 +19,10 @@ var (
 	crlfLastChunk  = []byte(http1.CRLF + http1.LastChunk)
 )
 
+// copiedBody is up to which size a body is copied behind its head: below it a
+// write of one piece is cheaper than one of two.
+const copiedBody = 4 << 10
+
 const (
 	connectionClose = "Connection: close\r\n"
 	connectionKeep  = "Connection: keep-alive\r\n"
@@ -88,6 +92,11 @@ func (c *HTTPConn) Reply(status int, contentType string, body []byte, extra ...H
 		c.startDrain()
 		c.proceed()
 		return
+	}
+	if len(body) <= copiedBody {
+		b = append(b, body...)
+		body = nil
+		c.sh.scratch = b
 	}
 	c.send(b, body, nil)
 	c.complete()

@@ -29,6 +29,7 @@ type Socket interface {
 	Writev(v *loop.Vec) (n int, err error)
 
 	HungUp() bool
+	WasReset() bool
 	Close()
 	Reset()
 	Linger(maxBytes int, until int64, gone func())

@@ -6,6 +6,7 @@ package relay
 
 // await queues a parcel of k's for the data socket to come and stops reading k.
 func (ch *channel) await(k *sock, p *parcel) {
+	p.from = k
 	if ch.waitingTail == nil {
 		ch.waiting = p
 	} else {
@@ -15,15 +16,17 @@ func (ch *channel) await(k *sock, p *parcel) {
 	if k.waitSince == 0 {
 		k.waitSince = p.since
 	}
+	k.waitBytes += int64(p.n)
 	k.hold(holdWait)
 }
 
 // takeWaiting gives what waits to a new data socket, in front of everything
 // else, and lets the clients be read again.
 func (ch *channel) takeWaiting(d *sock) {
+	ch.expiry.Stop()
 	for p := ch.waiting; p != nil; {
 		next := p.next
-		p.next = nil
+		p.next, p.from = nil, nil
 		d.enqueue(p)
 		p = next
 	}
@@ -32,7 +35,7 @@ func (ch *channel) takeWaiting(d *sock) {
 	d.arm()
 	for k := ch.first; k != nil; k = k.nextSib {
 		if k.waitSince != 0 {
-			k.waitSince = 0
+			k.waitSince, k.waitBytes = 0, 0
 			k.unhold(holdWait)
 			k.arm()
 		}
@@ -41,7 +44,47 @@ func (ch *channel) takeWaiting(d *sock) {
 
 // dropWaiting gives up what waits: nobody is left who sent it.
 func (ch *channel) dropWaiting() {
+	ch.expiry.Stop()
 	p := ch.waiting
 	ch.waiting, ch.waitingTail = nil, nil
 	ch.sess.shard.dropParcels(p)
+}
+
+// dropWaitingIf gives up the waiting parcels of which gone is true.
+func (ch *channel) dropWaitingIf(gone func(p *parcel) bool) {
+	p := ch.waiting
+	ch.waiting, ch.waitingTail = nil, nil
+	for p != nil {
+		next := p.next
+		p.next = nil
+		switch {
+		case gone(p):
+			ch.sess.shard.freeParcel(p)
+		case ch.waitingTail == nil:
+			ch.waiting, ch.waitingTail = p, p
+		default:
+			ch.waitingTail.next, ch.waitingTail = p, p
+		}
+		p = next
+	}
+}
+
+// expireOrphans bounds how long frames wait whose client has left while others
+// of the connectionId stay. They are delivered if the data socket comes as soon
+// as it would have had to for the client; a client that stayed is closed then.
+func (ch *channel) expireOrphans() {
+	for p := ch.waiting; p != nil; p = p.next {
+		if p.from.ch == nil {
+			s := ch.sess.shard
+			s.l.StartTimer(&ch.expiry, p.since+int64(s.relay.cfg.DataAttach), ch)
+			return
+		}
+	}
+}
+
+// OnTimer drops what has waited too long.
+func (ch *channel) OnTimer(now int64) {
+	limit := now - int64(ch.sess.shard.relay.cfg.DataAttach)
+	ch.dropWaitingIf(func(p *parcel) bool { return p.from.ch == nil && p.since <= limit })
+	ch.expireOrphans()
 }

@@ -92,7 +92,9 @@ type parcel struct {
 	begun     bool
 
 	control bool  // a frame of ours: it holds no token
+	pong    bool  // a pong, alone
 	since   int64 // when its newest message was complete
+	from    *sock // while it waits for a data socket: who sent it
 	closing bool  // ends with our close frame
 }
 
@@ -108,7 +110,7 @@ func (s *shard) newParcel() *parcel {
 
 func (s *shard) freeParcel(p *parcel) {
 	s.release(p.body)
-	p.body, p.at = nil, nil
+	p.body, p.at, p.from = nil, nil, nil
 	p.next = s.freeParcels
 	s.freeParcels = p
 }

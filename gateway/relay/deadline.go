@@ -51,7 +51,7 @@ func (k *sock) nextDeadline() int64 {
 	if k.holds != 0 {
 		when = min(when, max(k.heldSince, k.lastPong)+pausedPong)
 	} else if k.in.active {
-		when = min(when, k.in.lastGain+int64(cfg.MessageIdle))
+		when = min(when, k.in.judgeAt(int64(cfg.MessageIdle)))
 	}
 	if k.nextPing != 0 {
 		when = min(when, k.nextPing)
@@ -59,14 +59,20 @@ func (k *sock) nextDeadline() int64 {
 	return when
 }
 
-// oldest returns the parcel whose deadline comes first. Parcels behind a pong
-// or of a message that waited for its data socket may be older than the head.
+// oldest returns the parcel whose deadline comes first. The queue is in the
+// order of its messages, but a pong may have gone in front of the head or
+// behind the frame in flight, which is then split.
 func (k *sock) oldest() *parcel {
-	p := k.out.head
-	if p != nil && p.control && p.next != nil {
-		return p.next
+	first := k.out.head
+	if first == nil {
+		return nil
 	}
-	return p
+	for p, n := first.next, 0; p != nil && n < 2; p, n = p.next, n+1 {
+		if p.since < first.since {
+			first = p
+		}
+	}
+	return first
 }
 
 // OnTimer looks at every deadline of the socket.
@@ -133,7 +139,7 @@ func (k *sock) checkSource(now int64) {
 		return
 	}
 	if k.holds == 0 && k.in.active {
-		if dead, _ := k.in.idle(now, int64(cfg.MessageIdle)); dead {
+		if k.in.idle(now, int64(cfg.MessageIdle)) {
 			k.shut(closeMessageIdle)
 			return
 		}

@@ -121,8 +121,7 @@ func (t *batch) send() {
 	t.closeRun()
 	k, s := t.k, t.s
 	switch {
-	case k.ch == nil:
-		t.discard() // k left its session in the middle of the read
+	case k.ch == nil: // k left its session in the middle of the read
 	case k.kind == kindData:
 		t.fanOut()
 	case k.peer() != nil:
@@ -130,19 +129,15 @@ func (t *batch) send() {
 	case k.kind == kindClient:
 		b, _ := t.rest(0)
 		k.ch.await(k, s.parcelOf(b, b.head, b.head.off, t.vec.Size(), s.l.Now()))
-	default:
-		t.discard() // v1 without a peer
+	default: // v1 without a peer
 	}
 	t.vec.Reset()
+	if t.lead != nil {
+		s.free(t.lead) // not before: the vector looks into its blocks
+	}
 	t.lead, t.leadSize = nil, 0
 	t.frames, t.payload = 0, 0
 	s.giveBack(&t.charge, t.charge.Bytes())
-}
-
-func (t *batch) discard() {
-	if t.lead != nil {
-		t.s.free(t.lead)
-	}
 }
 
 // sendTo writes the batch to one destination and queues what it refuses.
@@ -150,7 +145,6 @@ func (t *batch) sendTo(d *sock) {
 	n := t.offer(d)
 	if n == t.vec.Size() {
 		t.s.deliveredAtOnce(t.frames, t.payload)
-		t.discard()
 		return
 	}
 	b, base := t.rest(n)
@@ -173,7 +167,6 @@ func (t *batch) fanOut() {
 	}
 	s.taken = taken
 	if least == total {
-		t.discard()
 		return
 	}
 	b, base := t.rest(least)
@@ -206,8 +199,6 @@ func (t *batch) rest(n int) (b *body, base int) {
 		b, t.lead = t.lead, nil
 	} else {
 		base = t.leadSize
-		t.discard()
-		t.lead = nil
 		b = s.newBody()
 	}
 	paid, found := 0, base == 0 && t.leadSize > 0

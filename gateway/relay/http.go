@@ -52,33 +52,8 @@ func (r *Relay) OnRequest(c *edge.HTTPConn, req *http1.Request) {
 			return
 		}
 	}
-	if req.Framing == http1.NoBody {
-		c.Reply(404, typeText, bodyMissing)
-		return
-	}
-	// The body is looked at first: one that is malformed is a 400, and what it
-	// hides must not be taken for a request.
-	c.Take(new(unwanted))
-	c.ReadBody()
+	c.Reply(404, typeText, bodyMissing)
 }
-
-// unwantedBody is how much of a body for nobody is read before the answer.
-const unwantedBody = 64 << 10
-
-// unwanted is an exchange that reads a body and answers 404.
-type unwanted struct{ size int }
-
-func (x *unwanted) OnBody(c *edge.HTTPConn, data []byte) {
-	if x.size += len(data); x.size > unwantedBody {
-		c.CloseAfter()
-		c.Reply(404, typeText, bodyMissing)
-	}
-}
-
-func (x *unwanted) OnBodyEnd(c *edge.HTTPConn)              { c.Reply(404, typeText, bodyMissing) }
-func (x *unwanted) OnDrain(*edge.HTTPConn)                  {}
-func (x *unwanted) OnPeerEOF(c *edge.HTTPConn)              {}
-func (x *unwanted) OnAbort(*edge.HTTPConn, edge.Abort) bool { return false }
 
 // onUpgrade makes the checks 1 to 5 on the loop that accepted, and goes on on
 // the loop that the serverId lives on.

@@ -64,6 +64,16 @@ func (k *sock) drop(by by) {
 	k.gone()
 }
 
+// giveUp resets k wherever it is in its close.
+func (k *sock) giveUp() {
+	if k.state != lingering {
+		k.drop(byUsReset)
+		return
+	}
+	k.c.Reset()
+	k.gone()
+}
+
 // decide records how k ends and takes it out of its session.
 func (k *sock) decide(e ending) {
 	k.end = e
@@ -167,11 +177,27 @@ func (k *sock) sendPongs() {
 		}
 		return
 	}
-	b := s.newBody()
-	s.append(b, pongs)
-	p := s.controlParcel(b)
-	s.sent(p, n)
-	k.enqueue(p)
+	// The pong in flight goes out whole. Of those behind it one waits, the last.
+	at, last := 0, 0
+	for at < n {
+		head, pay := ourFrame(pongs[at:])
+		at += head + pay
+	}
+	flight := pongs[n:at]
+	for ; at < len(pongs) && !k.out.pongWaits; at += last {
+		head, pay := ourFrame(pongs[at:])
+		if last = head + pay; at+last == len(pongs) {
+			k.out.pong = append(k.out.pong[:0], pongs[at+head:]...)
+			k.out.pongWaits = true
+		}
+	}
+	if len(flight) > 0 {
+		b := s.newBody()
+		s.append(b, flight)
+		p := s.controlParcel(b)
+		p.left, p.begun = p.n, true // nothing may come between its bytes
+		k.enqueue(p)
+	}
 	k.pump()
 	k.arm()
 }

@@ -85,24 +85,28 @@ func (in *inbound) resumed(now int64) {
 	in.lastGain, in.winStart, in.winSize = now, now, in.size
 }
 
-// idle judges the message under way. next is when to judge again.
-func (in *inbound) idle(now, timeout int64) (dead bool, next int64) {
+// idle judges the message under way.
+func (in *inbound) idle(now, timeout int64) (dead bool) {
 	if now-in.lastGain >= timeout {
-		return true, 0
+		return true
 	}
-	next = in.lastGain + timeout
+	if now-in.winStart < timeout {
+		return false
+	}
+	if in.size > idleSlow && in.size-in.winSize < idleGain {
+		return true
+	}
+	in.winStart, in.winSize = now, in.size
+	return false
+}
+
+// judgeAt returns when to look at the message under way.
+func (in *inbound) judgeAt(timeout int64) int64 {
+	when := in.lastGain + timeout
 	if in.size > idleSlow {
-		if now-in.winStart >= timeout {
-			if in.size-in.winSize < idleGain {
-				return true, 0
-			}
-			in.winStart, in.winSize = now, in.size
-		}
-		next = min(next, in.winStart+timeout)
-	} else if now-in.winStart >= timeout {
-		in.winStart, in.winSize = now, in.size
+		when = min(when, in.winStart+timeout)
 	}
-	return false, next
+	return when
 }
 
 // room returns charged memory for the next bytes of the frame under way, at

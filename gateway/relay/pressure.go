@@ -68,7 +68,7 @@ func (r *Relay) Shed(need int64) (sockets int, bytes int64) {
 				}
 			}
 			for _, k := range mine {
-				k.shut(closeMemory)
+				k.shed()
 			}
 		}))
 	}
@@ -78,6 +78,14 @@ func (r *Relay) Shed(need int64) (sockets int, bytes int64) {
 // muchFreed is what makes it worth while to hand memory back to the system at
 // once instead of waiting for the collector.
 const muchFreed = 16 << 20
+
+// shed closes k for the memory it holds, which comes free at once.
+func (k *sock) shed() {
+	if k.waitBytes > 0 {
+		k.ch.dropWaitingIf(func(p *parcel) bool { return p.from == k })
+	}
+	k.shut(closeMemory)
+}
 
 // TakeFreed reports whether much memory was given up since it last said so.
 func (r *Relay) TakeFreed() bool {

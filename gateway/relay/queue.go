@@ -121,9 +121,18 @@ func (k *sock) placePong() {
 	if !k.out.pongWaits {
 		return
 	}
-	b := k.shard.ownFrame(ws.OpPong, k.out.pong)
+	p := k.shard.controlParcel(k.shard.ownFrame(ws.OpPong, k.out.pong))
+	p.pong = true
 	k.out.pongWaits = false
-	k.insert(k.shard.controlParcel(b))
+	k.insert(p)
+	if q := p.next; q != nil && q.pong {
+		// The kernel has refused it. The younger one answers for both.
+		if p.next = q.next; p.next == nil {
+			k.out.tail = p
+		}
+		k.shard.led.Accept(&k.out.d, int64(q.n))
+		k.shard.freeParcel(q)
+	}
 }
 
 // controlParcel makes a parcel of a whole body of ours.

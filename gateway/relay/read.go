@@ -21,9 +21,11 @@ func (k *sock) read() {
 	s, in := k.shard, &k.in
 	buf := s.l.Buffer()
 	if n := len(in.stash); n > 0 {
-		copy(buf[loop.Headroom:], in.stash)
+		// A whole buffer may have been kept, and a split header in front of it.
+		at := min(loop.Headroom, len(buf)-n)
+		copy(buf[at:], in.stash)
 		k.unstash()
-		k.parse(buf[loop.Headroom : loop.Headroom+n])
+		k.parse(buf[at : at+n])
 		return
 	}
 	if in.left >= directRead {
@@ -106,6 +108,10 @@ func (k *sock) readDirect() {
 	switch {
 	case !ok: // closed
 	case r != loop.ReadBytes:
+		if in.size == 0 { // declared only: that costs nothing
+			s.free(in.body)
+			in.body, in.ahead = nil, 0
+		}
 		k.noBytes(r)
 	default:
 		k.pings = 0
@@ -123,7 +129,11 @@ func (k *sock) starve() {
 		k.shut(closeBudget)
 		return
 	}
+	fresh := !k.in.wait.Active()
 	s.led.StartWait(&k.in.wait, k.c.ID(), k.in.held(), s.l.Now())
+	if fresh && s.led.Room() > 0 {
+		s.wake = true // what another loop returned before it knew of the wait woke nobody
+	}
 	s.listWaiter(k)
 	k.hold(holdBudget)
 	k.arm()
@@ -178,11 +188,8 @@ func (k *sock) parse(b []byte) {
 	}
 	t.flush()
 	s.giveBack(&pre, pre.Bytes())
-	if k.state != open {
-		return
-	}
-	k.sendPongs()
-	if k.mustGate() {
+	k.sendPongs() // also of one that was closed: they must not stay for the next socket
+	if k.state == open && k.mustGate() {
 		k.gate()
 	}
 }
@@ -198,8 +205,7 @@ func (k *sock) step(b []byte, i int, t *batch, pre *ledger.Charge) (n int, more 
 	var h ws.Header
 	head, err := ws.ParseHeader(b[i:], in.active, &h)
 	if err != nil {
-		t.flush()
-		if k.state == open {
+		if k.settled(t) {
 			k.fail(err)
 		}
 		return 0, false
@@ -219,8 +225,7 @@ func (k *sock) step(b []byte, i int, t *batch, pre *ledger.Charge) (n int, more 
 		return end - i, k.onControlFrame(h.Op, p, t)
 	}
 	if max, size := k.ceiling(), in.messageSize(&h); h.Length > uint64(max) || size > max {
-		t.flush()
-		if k.state == open {
+		if k.settled(t) {
 			k.shut(closeTooBig)
 		}
 		return 0, false
@@ -235,6 +240,16 @@ func (k *sock) step(b []byte, i int, t *batch, pre *ledger.Charge) (n int, more 
 		return head, k.complete(t)
 	}
 	return head, true
+}
+
+// settled sends what stands in front of the frame that ends k. It reports
+// whether k is still there to be ended.
+func (k *sock) settled(t *batch) bool {
+	t.flush()
+	if k.state == open {
+		k.sendPongs()
+	}
+	return k.state == open
 }
 
 // ceiling is the largest message of the socket, payload bytes.
@@ -258,7 +273,7 @@ func (k *sock) forwardInPlace(b []byte, i, head, size int, t *batch, pre *ledger
 	in, s := &k.in, k.shard
 	in.active, in.left = false, 0
 	src := b[i+head : i+head+size]
-	if pre.Bytes() < int64(size) && !s.led.Reserve(pre, int64(size)-pre.Bytes()) {
+	if pre.Bytes() < int64(size) && !s.reserve(k, pre, int64(size)-pre.Bytes()) {
 		t.flush()
 		if k.state == open {
 			k.keep(b[i:])
@@ -268,15 +283,13 @@ func (k *sock) forwardInPlace(b []byte, i, head, size int, t *batch, pre *ledger
 	}
 	p := t.place(i+head, size, src, in.mask, in.op)
 	if in.op == ws.OpText && !ws.ValidText(p) {
-		t.flush()
-		if k.state == open {
+		if k.settled(t) {
 			k.fail(ws.ErrText)
 		}
 		return false
 	}
 	if k.kind.fromClient() && size > 0 && (p[0] == '{' || p[0] <= ' ' || p[0] == 0xEF) && s.badHello(p) {
-		t.flush()
-		if k.state == open {
+		if k.settled(t) {
 			s.count.HandshakeKeyRejections++
 			k.shut(closeBadKey)
 		}
@@ -411,11 +424,9 @@ func (k *sock) onControlFrame(op ws.Opcode, p []byte, t *batch) (more bool) {
 	case ws.OpPing:
 		k.queuePong(p)
 	case ws.OpClose:
-		t.flush()
-		if k.state != open {
+		if !k.settled(t) {
 			return false
 		}
-		k.sendPongs()
 		code, reason, err := ws.ParseClose(p)
 		if err != nil {
 			k.fail(err)

@@ -43,6 +43,7 @@ type channel struct {
 
 	// Messages that wait for a data socket, in arrival order.
 	waiting, waitingTail *parcel
+	expiry               loop.Timer // of those whose client has left
 
 	// Control watchdog: when it is due, and for what.
 	dueAt   int64
@@ -247,7 +248,7 @@ func (s *shard) replace(id *identity, old, k *sock) {
 		s.fight(id, old, k)
 	}
 	if prev := id.closing; prev != nil && s.led.Above() {
-		prev.drop(byUsReset) // one closing socket per identity above the ceiling
+		prev.giveUp() // one closing socket per identity above the ceiling
 	}
 	id.closing = old
 	old.was = id
@@ -305,6 +306,7 @@ func (k *sock) leave() {
 		}
 	case kindClient:
 		if ch.clients > 0 {
+			ch.expireOrphans()
 			break
 		}
 		ch.dropWaiting()
@@ -335,7 +337,7 @@ func (k *sock) detach() {
 	s.led.EndWait(&k.in.wait)
 	s.unlistWaiter(k)
 	k.dropInput()
-	k.waitSince = 0
+	k.waitSince, k.waitBytes = 0, 0
 	k.sess.sockets--
 	k.sess, k.ch = nil, nil
 	k.holds |= holdState

@@ -74,7 +74,7 @@ func (s *shard) OnTurn(*loop.Loop) {
 		s.brokens = s.brokens[:0]
 		for i := 0; i < len(s.fused); i++ {
 			if k := s.fused[i]; k.accounted() > s.relay.cfg.SocketMemory {
-				k.shut(closeMemory)
+				k.shed()
 			}
 		}
 		s.fused = s.fused[:0]
@@ -145,6 +145,8 @@ func (s *shard) resume() {
 	}
 	if s.resuming == nil {
 		s.resuming = list[:0]
+	} else if s.wakePosted.CompareAndSwap(false, true) {
+		s.l.Post(wakeShard{s}) // what follows needs a turn, which nobody else may ask for
 	}
 }
 

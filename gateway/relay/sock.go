@@ -80,6 +80,7 @@ type sock struct {
 	lastPong  int64 // last unsolicited pong
 	nextPing  int64
 	waitSince int64 // its frame that waits for a data socket was complete then; 0 none
+	waitBytes int64 // of its frames that wait for a data socket
 	closeBy   int64 // closing, lingering: reset then
 
 	end      ending
@@ -180,6 +181,7 @@ func (k *sock) unhold(h hold) {
 	if len(k.in.stash) > 0 {
 		k.c.Kick()
 	}
+	k.arm()
 }
 
 // mustGate reports whether a destination holds k up.
@@ -198,6 +200,7 @@ func (k *sock) mustGate() bool {
 // gate stops the reading until the destination drains.
 func (k *sock) gate() {
 	k.hold(holdGate)
+	k.shard.led.EndWait(&k.in.wait) // it is not the budget any more that it waits for
 	if k.kind != kindControl && k.kind != kindData && !k.listed {
 		k.listed = true
 		k.ch.gated.push(k)
@@ -251,7 +254,7 @@ func (q *sockList) remove(k *sock) {
 
 // accounted returns the bytes the socket is responsible for.
 func (k *sock) accounted() int64 {
-	return k.out.d.Queued() + k.in.held() + int64(cap(k.in.stash))
+	return k.out.d.Queued() + k.in.held() + int64(cap(k.in.stash)) + k.waitBytes
 }
 
 // fail closes the socket for an error of its peer that the codec found.
