@@ -14,6 +14,7 @@ const usage = `usage: sluice COMMAND
   serve         run both roles with the settings of the environment
   check-config  check the settings and exit
   health        ask a running sluice whether it lives
+  call          send one encrypted request, like curl: sluice call -h
   version       print the version
 `
 
@@ -29,6 +30,8 @@ func main() {
 		os.Exit(gateway.CheckConfig(os.Environ()))
 	case "health":
 		os.Exit(gateway.Health(os.Environ()))
+	case "call":
+		os.Exit(gateway.Call(os.Args[2:], os.Stdout, os.Stderr))
 	case "version":
 		fmt.Println(gateway.Version)
 	default:
