@@ -37,6 +37,7 @@ func Serve(environ []string) int {
 		log.Error("sluice cannot start", "error", err)
 		return 1
 	}
+	g.live = watchConfig(g, environ)
 	return g.Wait(signals)
 }
 

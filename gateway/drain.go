@@ -98,6 +98,9 @@ func (g *Gateway) refuseNew(on bool) {
 		g.relay.SetDraining(on)
 		g.front.Drain(on)
 	}
+	if g.encrypting != nil {
+		g.encrypting.drain(on)
+	}
 }
 
 // Wait runs until a signal or a failure and returns the exit code. The first
@@ -163,13 +166,20 @@ func (g *Gateway) Drain() {
 		<-tick.C
 	}
 	left := g.sockets()
+	if g.encrypting != nil {
+		g.encrypting.finish()
+	}
 	g.log.Info("drained", "closed", max(0, first-left), "of", first, "reset", left)
 }
 
-// sockets returns how many upgraded sockets exist.
-func (g *Gateway) sockets() int64 {
-	if g.relay == nil {
-		return 0
+// sockets returns how many upgraded sockets exist, and requests through the
+// encrypting relay.
+func (g *Gateway) sockets() (n int64) {
+	if g.relay != nil {
+		n += g.relay.Sockets()
 	}
-	return g.relay.Sockets()
+	if g.encrypting != nil {
+		n += g.encrypting.role.Active()
+	}
+	return n
 }

@@ -44,9 +44,15 @@ type Gateway struct {
 	process  *metric.Process
 	front    *edge.Server // of the relay's listener
 	listener *loop.Listener
+
+	encrypting *encrypting // nil with the role off
+
 	watchdog *loop.Watchdog
 	memory   *memory
 	admin    *admin
+	live     *liveConfig // nil without a settings file
+
+	configVersion atomic.Uint64
 
 	state   atomic.Int32 // lifeState
 	failed  chan int     // exit code of a gateway that gave up
@@ -66,10 +72,16 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 		}
 		g.loops = append(g.loops, l)
 	}
+	g.configVersion.Store(cfg.Version)
 	g.process = metric.NewProcess(g.processGauges())
 	if cfg.Relay.Listen.On() {
 		if err := g.buildRelay(); err != nil {
 			return nil, err
+		}
+	}
+	if cfg.MTE.Listen.On() {
+		if err := g.buildMTE(); err != nil {
+			return nil, errors.Join(err, g.closeListeners())
 		}
 	}
 	var err error
@@ -157,6 +169,10 @@ func (g *Gateway) closeListeners() error {
 		g.listener.Close()
 		g.listener = nil
 	}
+	if e := g.encrypting; e != nil && e.listener != nil {
+		e.listener.Close()
+		e.listener = nil
+	}
 	return nil
 }
 
@@ -219,12 +235,16 @@ func (g *Gateway) Stop() {
 	g.setState(stateStopped)
 	g.watchdog.Stop()
 	g.memory.stop()
+	g.live.stop()
 	g.admin.stop()
 	for _, l := range g.loops {
 		l.Stop()
 	}
 	for _, l := range g.loops {
 		<-l.Done()
+	}
+	if g.encrypting != nil {
+		g.encrypting.role.Close()
 	}
 	g.closeListeners()
 	close(g.stopped)

@@ -44,10 +44,13 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 			if l == metric.ListenerRelay && g.front != nil {
 				return g.front.Stats.Open.Load()
 			}
+			if l == metric.ListenerMTE && g.encrypting != nil {
+				return g.encrypting.front.Stats.Open.Load()
+			}
 			return 0
 		},
 		MaxConnections: g.cfg.HTTP.MaxConnections,
-		ConfigVersion:  func() uint64 { return g.cfg.Version },
+		ConfigVersion:  g.configVersion.Load,
 	}
 }
 
@@ -56,6 +59,9 @@ func (g *Gateway) allMetrics() []byte {
 	var page bytes.Buffer
 	if g.metrics != nil {
 		g.metrics.Page.WriteTo(&page)
+	}
+	if g.encrypting != nil {
+		g.encrypting.role.Page().WriteTo(&page)
 	}
 	g.process.Page.WriteTo(&page)
 	metrics.WriteProcessMetrics(&page)

@@ -127,6 +127,12 @@ func (x *Exchange) AppendRequest(dst, method, path []byte, body bool) ([]byte, e
 	if err != nil {
 		return dst, err
 	}
+	return x.AppendMetadata(dst, method, plain, body)
+}
+
+// AppendMetadata is AppendRequest for metadata that a frame.MetadataWriter has made; method is the one
+// in it. Errors are *HeadTooLarge, without a name, and open.EncodeFailed.
+func (x *Exchange) AppendMetadata(dst, method, plain []byte, body bool) ([]byte, error) {
 	if limit := x.relay.metadataBytes(x.typ); len(plain) > limit {
 		return dst, &HeadTooLarge{"", len(plain), limit}
 	}
@@ -138,7 +144,8 @@ func (x *Exchange) AppendRequest(dst, method, path []byte, body bool) ([]byte, e
 	from := len(dst)
 	dst = frame.AppendEnvelope(dst, frame.KindRequest, flags, frame.RequestHeadBytes+encoded)
 	dst = frame.AppendRequestHead(dst, byte(x.typ), frame.MethodByte(method), x.pair.ID, x.pair.token[:], encoded)
-	if dst, err = x.pair.enc.AppendEncode(dst, plain); err != nil {
+	dst, err := x.pair.enc.AppendEncode(dst, plain)
+	if err != nil {
 		return dst[:from], err
 	}
 	x.operations++
@@ -330,6 +337,28 @@ func (x *Exchange) Over() bool { return x.state >= exchangeDone }
 
 // InStep tells whether the pair may carry another request: request and answer have ended.
 func (x *Exchange) InStep() bool { return x.ended && x.state == exchangeDone }
+
+// NotSent judges a pair of whose request the relay got nothing: it misses the operations, no more.
+func (x *Exchange) NotSent() (replace bool) {
+	x.pair.undecoded += x.operations
+	return x.pair.worn()
+}
+
+// Clean forgets the request and its answer, and keeps the memory of small ones for the next.
+func (x *Exchange) Clean() {
+	clear(x.plain)
+	clear(x.partial[:cap(x.partial)])
+	clear(x.text)
+	if cap(x.plain)+cap(x.partial)+cap(x.text) > keptBytes {
+		*x = Exchange{}
+		return
+	}
+	x.pair, x.relay = nil, nil
+	x.plain, x.partial, x.text = x.plain[:0], x.partial[:0], x.text[:0]
+}
+
+// keptBytes is how much memory an exchange takes along to its next request.
+const keptBytes = 16 << 10
 
 // GivenUp judges a pair whose caller left before the end: it may be kept only if the request had
 // ended and no RESPONSE was read; the relay then releases it too.

@@ -56,6 +56,23 @@ func (s *Session) NewPairing(n int) *Pairing {
 	return p
 }
 
+// controlBytes is how large the body of a control call may be for certain, MAX_CONTROL_BODY_MIB by
+// default; a relay does not advertise its own bound.
+const controlBytes = 4 << 20
+
+// MaxBatch is the most pairs that one call can make: the relay's maxPairsPerBatch, or what a control
+// body holds. The session must have authenticated.
+func (s *Session) MaxBatch() int {
+	key := make([]byte, s.relay.strength.EncapsulationKeyBytes())
+	person := personalization(s.host)
+	offer := frame.PairOffer{EncoderKey: key, DecoderKey: key, EncoderPerson: person, DecoderPerson: person, Profile: []byte(s.relay.Profile.String())}
+	size := func(offers ...frame.PairOffer) int {
+		return len(frame.AppendPairRequest(nil, &s.token, int(s.relay.strength), offers))
+	}
+	one, two := size(offer), size(offer, offer)
+	return min(s.relay.MaxPairsPerBatch, 1+(controlBytes-one)/(two-one))
+}
+
 func personalization(host string) []byte {
 	var random [randomnessBytes]byte
 	rand.Read(random[:])

@@ -36,8 +36,18 @@ func (r *Refusal) Error() string {
 	return text
 }
 
-// Action is what a client does about it (contract, registry).
-func (r *Refusal) Action() frame.Action { return frame.ActionOf(r.Code, r.Reason) }
+// Action is what a client does about it (contract, registry). A 5xx of something in between is only
+// reported: whether the relay has executed the request, and with it whether the same bytes may be
+// sent again, such an answer does not tell. A 4xx of the registry comes from relays alone.
+func (r *Refusal) Action() frame.Action {
+	if r.foreign && r.Code >= 500 {
+		return frame.Surface
+	}
+	return frame.ActionOf(r.Code, r.Reason)
+}
+
+// Foreign tells that the answer is not the relay's: a proxy in between has replaced it.
+func (r *Refusal) Foreign() bool { return r.foreign }
 
 // NewRefusal reads an answer that is not 200: its status, the values of X-MTE-Relay-Error and
 // Retry-After, and its whole body. The frame in the body counts; without one the header does, then

@@ -1,0 +1,169 @@
+package mte
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"strings"
+
+	"sluice/codec/frame"
+	"sluice/codec/http1"
+	"sluice/gateway/config"
+	"sluice/gateway/edge"
+)
+
+// A domain is one inbound entry of DOMAIN_MAP, prepared for requests. It never
+// changes; requests in flight keep the one they began with when the map does.
+type domain struct {
+	host string // its key
+	key  *frame.TokenKey
+	up   *upstream
+
+	passThrough    routes
+	mteRoutes      routes // empty: no limit
+	plain          []string
+	forwardCookies bool
+	headers        []edge.Header // added to every upstream request
+	headerLines    []byte        // the same as lines
+	cors           cors
+	discovery      frame.Discovery // without its live members
+}
+
+// domains is one version of the map.
+type domains map[string]*domain
+
+// longestHost bounds a host name that is looked up, its port included: a DNS
+// name has at most 253 bytes.
+const longestHost = 253 + len(":65535")
+
+// lookup finds the domain of a Host header, nil if there is none. Case does not
+// matter; a key with the port goes before one without.
+func (d domains) lookup(host []byte) *domain {
+	var buf [longestHost]byte
+	if len(host) > len(buf) {
+		return nil
+	}
+	lower := buf[:copy(buf[:], host)]
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c | 0x20
+		}
+	}
+	if v := d[string(lower)]; v != nil {
+		return v
+	}
+	if i := bytes.LastIndexByte(lower, ':'); i >= 0 && lower[len(lower)-1] != ']' {
+		return d[string(lower[:i])]
+	}
+	return nil
+}
+
+// ApplyDomains takes a new DOMAIN_MAP, whole or not at all. Requests in flight
+// go on with the domain they began with; pairs of a host that stays live on.
+// version is the configVersion that discovery tells. It may be called from
+// anywhere. The error is of a domain whose upstream cannot be used.
+func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := make(domains, len(list))
+	for host, c := range list {
+		if c.Outbound != nil {
+			continue
+		}
+		d, err := r.newDomain(c)
+		if err != nil {
+			return err
+		}
+		next[host] = d
+	}
+	r.version.Store(version)
+	r.domains.Store(&next)
+	return nil
+}
+
+func (r *Role) newDomain(c *config.Domain) (*domain, error) {
+	d := &domain{
+		host:           c.Host,
+		passThrough:    newRoutes(c.PassThroughRoutes),
+		mteRoutes:      newRoutes(c.MTERoutes),
+		plain:          c.ForwardPlainHeaders,
+		forwardCookies: c.ForwardCookies,
+	}
+	for _, h := range c.Headers {
+		d.headers = append(d.headers, edge.Header{Name: h.Name, Value: h.Value})
+		d.headerLines = http1.AppendField(d.headerLines, h.Name, h.Value)
+	}
+	d.cors = newCORS(c, d.headers)
+	d.key = r.tokenKey(c)
+	var err error
+	if d.up, err = r.upstreamOf(c); err != nil {
+		return nil, fmt.Errorf("DOMAIN_MAP: host %q: %w", c.Host, err)
+	}
+	d.discovery = r.discoveryOf(c)
+	return d, nil
+}
+
+// upstreamOf is where a domain's requests go. The built-in domain's origin is
+// started when it is first needed.
+func (r *Role) upstreamOf(c *config.Domain) (*upstream, error) {
+	if !c.Echo {
+		return newUpstream(c.Upstream.String())
+	}
+	if r.echo == nil {
+		var err error
+		if r.echo, err = startEcho(); err != nil {
+			return nil, err
+		}
+	}
+	return newUpstream(r.echo.URL())
+}
+
+// tokenKey is the key of a domain's secret. One that has none gets a random one
+// for the life of the process, whatever versions of the map come and go.
+func (r *Role) tokenKey(c *config.Domain) *frame.TokenKey {
+	if c.Secret != "" {
+		return frame.NewTokenKey([]byte(c.Secret))
+	}
+	k := r.keys[c.Host]
+	if k == nil {
+		secret := make([]byte, 32)
+		rand.Read(secret)
+		k = frame.NewTokenKey(secret)
+		clear(secret)
+		r.keys[c.Host] = k
+	}
+	return k
+}
+
+// routes are paths, exact or prefixes (contract, mte-relay §6).
+type routes struct {
+	exact    map[string]bool
+	prefixes []string
+}
+
+func newRoutes(list []string) (r routes) {
+	r.exact = make(map[string]bool, len(list))
+	for _, s := range list {
+		if prefix, ok := strings.CutSuffix(s, "*"); ok {
+			r.prefixes = append(r.prefixes, prefix)
+		} else {
+			r.exact[s] = true
+		}
+	}
+	return r
+}
+
+func (r *routes) empty() bool { return len(r.exact) == 0 && len(r.prefixes) == 0 }
+
+// match reports whether a path, without its query, is listed.
+func (r *routes) match(path []byte) bool {
+	if r.exact[string(path)] {
+		return true
+	}
+	for _, p := range r.prefixes {
+		if len(path) >= len(p) && string(path[:len(p)]) == p {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package mte
+
+import (
+	"sluice/codec/frame"
+	"sluice/gateway/edge"
+	"sluice/gateway/store"
+	"sluice/loop"
+)
+
+// A keptAlive is one call of POST /api/mte-keepalive.
+type keptAlive struct {
+	controlCall
+	req frame.Keepalive
+
+	// What the store answered, if not at once.
+	touched int
+	reason  frame.Reason
+}
+
+// keepalive refreshes a client's pairs and drops those it names. The order of the
+// refusals is the contract's (mte-relay §4).
+func (s *shard) keepalive(c *edge.HTTPConn, d *domain, to *addressee) {
+	x := &keptAlive{controlCall: controlCall{s: s, c: c, d: d, to: *to}}
+	x.controlCall.serve = x.serve
+	x.begin()
+}
+
+func (x *keptAlive) serve() {
+	r := x.s.role
+	if err := x.req.Parse(x.body, r.cfg.MaxPairsPerClient); err != nil {
+		x.presented(x.req.Token)
+		x.refuse(refusal{reason: frame.InvalidRequest, message: err.Error()})
+		return
+	}
+	id, ok := x.verify(x.req.Token)
+	if !ok {
+		x.refuse(refusal{reason: frame.InvalidToken})
+		return
+	}
+	if r.rates != nil && !x.rate(r.rates.keepalive, id, frame.KeepalivePath) {
+		return
+	}
+	client := store.Client{Domain: x.d.host, ID: id}
+	var known bool
+	x.touched, x.reason, known = r.pairs.Keepalive(client, x.req.Drop, x.s.l.Now(), func(touched int, reason frame.Reason) {
+		x.touched, x.reason = touched, reason
+		x.s.l.Post(x)
+	})
+	if known {
+		x.Deliver(x.s.l)
+	}
+}
+
+// Deliver answers.
+func (x *keptAlive) Deliver(*loop.Loop) {
+	if x.reason != frame.NoReason {
+		x.refuse(refusal{reason: x.reason})
+		return
+	}
+	x.s.scratch = frame.AppendTouched(x.s.scratch[:0], x.touched)
+	x.reply(x.s.scratch)
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package mte
+
+const raceEnabled = true
