@@ -28,9 +28,9 @@ const (
 // A Delivery is the pressure account of one destination. The zero value is a
 // destination that keeps up. It belongs to the loop that owns the destination.
 type Delivery struct {
-	state  deliveryState
 	queued int64 // bytes that wait
-	over   bool  // as last returned by Over
+	state  deliveryState
+	over   bool // as last returned by Over
 }
 
 // Queued returns the bytes that wait for the destination.

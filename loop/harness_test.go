@@ -88,12 +88,21 @@ func on(t *testing.T, l *Loop, do func()) {
 	await(t, "the loop delivers a message", done)
 }
 
-// turns lets the loop turn n times, each for a message.
+// turns lets the loop turn n times, and begin another.
 func turns(t *testing.T, l *Loop, n int) {
 	t.Helper()
-	for range n {
-		on(t, l, func() {})
+	done := make(chan struct{})
+	from := l.stats.Turns.Load()
+	var look Func
+	look = func(l *Loop) {
+		if l.stats.Turns.Load() > from+int64(n) {
+			close(done)
+		} else {
+			l.Post(look)
+		}
 	}
+	l.Post(look)
+	await(t, "the loop turns", done)
 }
 
 // hold keeps the loop busy in a message until release is called: what happens

@@ -1,5 +1,7 @@
 package relay
 
+import "sluice/loop"
+
 // Frames of a v2 client that has no data socket yet wait here, in arrival
 // order. A client with a waiting frame is not read, so what waits is bounded
 // by what was in flight. Contract, relay §2.
@@ -18,12 +20,15 @@ func (ch *channel) await(k *sock, p *parcel) {
 	}
 	k.waitBytes += int64(p.n)
 	k.hold(holdWait)
+	if k.c.WasReset() {
+		ch.sess.shard.breakLater(k) // seen before the pause, so it is not told again
+	}
 }
 
 // takeWaiting gives what waits to a new data socket, in front of everything
 // else, and lets the clients be read again.
 func (ch *channel) takeWaiting(d *sock) {
-	ch.expiry.Stop()
+	ch.stopExpiry()
 	for p := ch.waiting; p != nil; {
 		next := p.next
 		p.next, p.from = nil, nil
@@ -44,7 +49,7 @@ func (ch *channel) takeWaiting(d *sock) {
 
 // dropWaiting gives up what waits: nobody is left who sent it.
 func (ch *channel) dropWaiting() {
-	ch.expiry.Stop()
+	ch.stopExpiry()
 	p := ch.waiting
 	ch.waiting, ch.waitingTail = nil, nil
 	ch.sess.shard.dropParcels(p)
@@ -76,9 +81,18 @@ func (ch *channel) expireOrphans() {
 	for p := ch.waiting; p != nil; p = p.next {
 		if p.from.ch == nil {
 			s := ch.sess.shard
-			s.l.StartTimer(&ch.expiry, p.since+int64(s.relay.cfg.DataAttach), ch)
+			if ch.expiry == nil {
+				ch.expiry = new(loop.Timer)
+			}
+			s.l.StartTimer(ch.expiry, p.since+int64(s.relay.cfg.DataAttach), ch)
 			return
 		}
+	}
+}
+
+func (ch *channel) stopExpiry() {
+	if ch.expiry != nil {
+		ch.expiry.Stop()
 	}
 }
 

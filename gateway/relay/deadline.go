@@ -146,7 +146,7 @@ func (k *sock) checkSource(now int64) {
 	}
 	if k.holds != 0 && now >= max(k.heldSince, k.lastPong)+pausedPong {
 		k.lastPong = now
-		if !k.out.pongWaits {
+		if !k.pongUnderway() {
 			k.out.pong, k.out.pongWaits = k.out.pong[:0], true
 			k.pump()
 		}

@@ -22,14 +22,14 @@ func (k *sock) shut(c closing) {
 	if k.state >= closingState {
 		return
 	}
-	k.decide(ending{c.Code, c.Reason, byUs})
+	k.decide(ending{c.Reason, c.Code, byUs})
 	k.state = closingState
 	k.closeFrame(ws.AppendClose(k.shard.small[:0], c.Code, c.Reason))
 }
 
 // echo answers the peer's close frame and ends k.
 func (k *sock) echo(code uint16, reason string) {
-	k.decide(ending{code, reason, byPeer})
+	k.decide(ending{reason, code, byPeer})
 	k.state = closingState
 	k.closeFrame(ws.AppendClose(k.shard.small[:0], code, ""))
 }
@@ -40,7 +40,7 @@ func (k *sock) finish(c closing) {
 	if k.state != open {
 		return
 	}
-	k.decide(ending{c.Code, c.Reason, byUs})
+	k.decide(ending{c.Reason, c.Code, byUs})
 	k.state = finishing
 	k.enqueueClose(ws.AppendClose(k.shard.small[:0], c.Code, c.Reason))
 }
@@ -52,7 +52,7 @@ func (k *sock) drop(by by) {
 		return
 	}
 	if k.state == open || by == byUsReset {
-		k.decide(ending{ws.CloseAbnormal, "", by})
+		k.decide(ending{"", ws.CloseAbnormal, by})
 	} else {
 		k.leave()
 	}

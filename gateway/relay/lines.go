@@ -54,10 +54,10 @@ func (r *Relay) FlushLog() {
 // fight reports two peers that throw each other out in turn, once per window.
 func (s *shard) fight(id *identity, old, k *sock) {
 	now := s.l.Now()
-	if id.reported != 0 && now-id.reported < fightWindow {
+	if id.past.reported != 0 && now-id.past.reported < fightWindow {
 		return
 	}
-	id.reported = now
+	id.past.reported = now
 	s.count.ReplacementFights++
 	if log := s.relay.lines.trouble.Line(troubleFight, now); log != nil {
 		log.Warn("two peers replace each other: one identity is used twice",

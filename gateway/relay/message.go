@@ -21,14 +21,15 @@ const (
 type inbound struct {
 	active bool // the header of a data message was seen, its last byte was not
 	fin    bool // of the frame under way
-	op     ws.Opcode
-	mask   uint32 // for the next byte of the frame
-	left   int64  // payload bytes of the frame still to come
-	size   int64  // payload bytes of the message so far
-	ahead  int64  // bytes charged beyond size: room in the last block
-	body   *body  // nil until a byte is kept
-	utf    ws.UTF8
 	hello  helloState
+	utf    ws.UTF8
+	op     ws.Opcode
+	mask   uint32        // for the next byte of the frame
+	want   uint32        // bytes of the step that the budget refused
+	left   int64         // payload bytes of the frame still to come
+	size   int64         // payload bytes of the message so far
+	ahead  int64         // bytes charged beyond size: room in the last block
+	body   *body         // nil until a byte is kept
 	scan   *helloScanner // while hello is helloMaybe
 
 	// rest is an incomplete header, or an incomplete control frame. It goes in
@@ -117,34 +118,41 @@ func (k *sock) room(want int64, pre *ledger.Charge) []byte {
 	if in.body == nil {
 		in.body = s.newBody()
 	}
-	b := in.body
-	if b.tail == nil || len(b.tail.space()) == 0 {
+	b, head, size := in.body, 0, int64(0) // size: of a new block
+	space := int64(0)
+	if b.tail != nil {
+		space = int64(len(b.tail.space()))
+	}
+	if space == 0 {
 		// The next block is as large as what came so far, so that memory
 		// follows the bytes and not the promise.
-		n := max(want, min(in.size, int64(blockSizes[len(blockSizes)-1])))
+		size = max(want, min(in.size, int64(blockSizes[len(blockSizes)-1])))
 		if in.fin {
-			n = min(n, in.left)
+			size = min(size, in.left)
 		}
-		head := 0
 		if b.tail == nil {
 			head = headerRoom
 		}
-		x := s.blocks.get(int(n) + head)
-		x.off, x.end = head, head
-		b.push(x)
+		size += int64(head)
+		space = int64(blockSizes[classFor(int(size))] - head)
 	}
-	space := b.tail.space()
 	if in.ahead == 0 {
-		n := min(int64(len(space)), in.left)
+		n := min(space, in.left)
 		switch {
 		case pre.Bytes() >= n:
 			ledger.Move(&b.charge, pre, n)
 		case !s.reserve(k, &b.charge, n):
+			in.want = uint32(n)
 			return nil
 		}
 		in.ahead = n
 	}
-	return space[:min(in.ahead, want, int64(len(space)))]
+	if size > 0 {
+		x := s.blocks.get(int(size))
+		x.off, x.end = head, head
+		b.push(x)
+	}
+	return b.tail.space()[:min(in.ahead, want, space)]
 }
 
 // took notes that n bytes of the last room were filled and unmasks and checks

@@ -10,9 +10,9 @@ import (
 type outbound struct {
 	head, tail *parcel
 	d          ledger.Delivery
-	over       bool   // its sources must not be read
 	pong       []byte // payload of the one pong that waits, if pongWaits
 	pongWaits  bool
+	over       bool // its sources must not be read
 	syncing    bool // a watchdog sync is among the parcels
 }
 
@@ -133,6 +133,12 @@ func (k *sock) placePong() {
 		k.shard.led.Accept(&k.out.d, int64(q.n))
 		k.shard.freeParcel(q)
 	}
+}
+
+// pongUnderway reports whether a pong waits, or is in front of the queue.
+func (k *sock) pongUnderway() bool {
+	h := k.out.head
+	return k.out.pongWaits || h != nil && (h.pong || h.next != nil && h.next.pong)
 }
 
 // controlParcel makes a parcel of a whole body of ours.

@@ -129,9 +129,8 @@ func (k *sock) starve() {
 		k.shut(closeBudget)
 		return
 	}
-	fresh := !k.in.wait.Active()
-	s.led.StartWait(&k.in.wait, k.c.ID(), k.in.held(), s.l.Now())
-	if fresh && s.led.Room() > 0 {
+	if !k.in.wait.Active() { // one that goes on keeps its end
+		s.led.StartWait(&k.in.wait, k.c.ID(), k.in.held(), s.l.Now())
 		s.wake = true // what another loop returned before it knew of the wait woke nobody
 	}
 	s.listWaiter(k)
@@ -273,7 +272,8 @@ func (k *sock) forwardInPlace(b []byte, i, head, size int, t *batch, pre *ledger
 	in, s := &k.in, k.shard
 	in.active, in.left = false, 0
 	src := b[i+head : i+head+size]
-	if pre.Bytes() < int64(size) && !s.reserve(k, pre, int64(size)-pre.Bytes()) {
+	if need := int64(size) - pre.Bytes(); need > 0 && !s.reserve(k, pre, need) {
+		in.want = uint32(need)
 		t.flush()
 		if k.state == open {
 			k.keep(b[i:])

@@ -37,26 +37,31 @@ type channel struct {
 	clients int
 	oneID   identity // v1: the client's identity
 
-	over   int      // clients that hold the data socket up
-	gated  sockList // sources that the data socket holds up, in order
-	queued bool     // on shard.resuming
+	over  int      // clients that hold the data socket up
+	gated sockList // sources that the data socket holds up, in order
 
 	// Messages that wait for a data socket, in arrival order.
 	waiting, waitingTail *parcel
-	expiry               loop.Timer // of those whose client has left
+	expiry               *loop.Timer // of those whose client has left; nil until there was one
 
 	// Control watchdog: when it is due, and for what.
-	dueAt   int64
-	warned  bool
-	present bool // control was told connected
+	dueAt  int64
+	warned bool
+
+	queued bool // on shard.resuming
 }
 
 // An identity is a place that one socket holds at a time: the control socket, a
 // data socket, a v1 role. The newest wins.
 type identity struct {
-	closing  *sock    // the one that was replaced last, until it is gone
-	last     [5]int64 // times of the last replacements
-	at       int
+	closing *sock         // the one that was replaced last, until it is gone
+	past    *replacements // nil until there was one
+}
+
+// replacements are the last ones of an identity, in the loop's nanoseconds.
+type replacements struct {
+	times    [5]int64
+	at       int // the oldest
 	reported int64
 }
 
@@ -66,9 +71,13 @@ const fightWindow = int64(10e9)
 
 // replacedNow notes a replacement. It reports a fight.
 func (id *identity) replacedNow(now int64) bool {
-	oldest := id.last[id.at]
-	id.last[id.at] = now
-	id.at = (id.at + 1) % len(id.last)
+	if id.past == nil {
+		id.past = new(replacements)
+	}
+	p := id.past
+	oldest := p.times[p.at]
+	p.times[p.at] = now
+	p.at = (p.at + 1) % len(p.times)
 	return oldest != 0 && now-oldest <= fightWindow
 }
 

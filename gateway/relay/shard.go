@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"sluice/gateway/metric"
@@ -159,34 +160,41 @@ func (s *shard) giveBack(c *ledger.Charge, n int64) {
 
 // listWaiter and unlistWaiter keep the sources of this loop that wait for budget.
 func (s *shard) listWaiter(k *sock) {
-	for _, x := range s.waiters {
-		if x == k {
-			return
-		}
+	if !k.waits {
+		k.waits = true
+		s.waiters = append(s.waiters, k)
 	}
-	s.waiters = append(s.waiters, k)
 }
 
 func (s *shard) unlistWaiter(k *sock) {
-	for i, x := range s.waiters {
-		if x == k {
-			s.waiters = append(s.waiters[:i], s.waiters[i+1:]...)
-			return
-		}
+	if k.waits {
+		k.waits = false
+		i := slices.Index(s.waiters, k)
+		s.waiters = slices.Delete(s.waiters, i, i+1)
 	}
 }
 
-// wakeWaiters lets every source that waits for budget try again, the one that
-// waits longest first. One that fails is listed again.
+// wakeWaiters lets those sources that wait for budget try again whose step there
+// is room for, the one that waits longest first. To wake all of them at every
+// return would cost the loop more the more there are. One that fails, since
+// another loop was quicker, is listed again.
 func (s *shard) wakeWaiters() {
-	list := s.waiters
-	s.waiters = nil
-	for _, k := range list {
+	room := s.led.Room()
+	kept := s.waiters[:0]
+	for _, k := range s.waiters {
+		if int64(k.in.want) > room {
+			kept = append(kept, k)
+			continue
+		}
+		room -= int64(k.in.want)
+		k.waits = false
 		k.unhold(holdBudget)
 		if k.holds == 0 {
 			k.c.Kick()
 		}
 	}
+	clear(s.waiters[len(kept):])
+	s.waiters = kept
 }
 
 // wakeShard comes through the door when budget was freed on another loop.

@@ -70,6 +70,7 @@ type sock struct {
 	holds  hold
 	broken bool      // a write failed; dropped at the end of the turn
 	listed bool      // on ch.gated
+	waits  bool      // on shard.waiters
 	pings  uint8     // pings of ours without an answer
 	was    *identity // whose closing socket it is, after a replacement
 
@@ -95,8 +96,8 @@ type sock struct {
 
 // ending is how a connection ended, for its log line and the counters.
 type ending struct {
-	code   uint16
 	reason string
+	code   uint16
 	by     by
 }
 
