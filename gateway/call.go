@@ -45,6 +45,7 @@ type callFlags struct {
 	verbose bool
 	include bool
 	mte     bool
+	host    string
 	timeout time.Duration
 	target  *url.URL
 }
@@ -62,6 +63,7 @@ func parseCall(args []string, errOut io.Writer) (*callFlags, error) {
 	set.StringVar(&f.data, "d", "", "request `body`; @file reads a file, @- standard input")
 	set.BoolVar(&f.verbose, "v", false, "say on standard error what happens at each step")
 	set.BoolVar(&f.include, "i", false, "print status and headers in front of the body")
+	set.StringVar(&f.host, "host", "", "`host` of DOMAIN_MAP to ask for, if it is not the URL's")
 	set.BoolVar(&f.mte, "mte", false, "encode as MTE instead of MKE")
 	set.DurationVar(&f.timeout, "timeout", 0, "give up after this `time`; 0 waits as long as it takes")
 	if err := set.Parse(args); err != nil {
@@ -137,7 +139,7 @@ func Call(args []string, out, errOut io.Writer) int {
 
 func (f *callFlags) run(ctx context.Context, out, errOut io.Writer) (status int, err error) {
 	o := client.Options{
-		URL: (&url.URL{Scheme: f.target.Scheme, Host: f.target.Host}).String(),
+		URL: (&url.URL{Scheme: f.target.Scheme, Host: f.target.Host}).String(), Host: f.host,
 		MTE: f.mte, Agent: "sluice/" + Version, MaxPairs: 1, Batch: 1,
 	}
 	if f.verbose {

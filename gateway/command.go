@@ -24,7 +24,7 @@ func Serve(environ []string) int {
 	if !ok {
 		return 1
 	}
-	out := logging.NewAsync(os.Stderr)
+	out := logging.NewAsync(os.Stderr, cfg.Log.Format)
 	defer out.Close()
 	log := logging.New(out, cfg.Log.Level, cfg.Log.Format)
 	for _, n := range notices {
@@ -57,10 +57,20 @@ func CheckConfig(environ []string) int {
 // load reads the settings and writes a line per fault to out.
 func load(environ []string, out io.Writer) (*config.Config, config.Notices, bool) {
 	cfg, faults, notices := config.Load(environ, os.ReadFile)
+	var lines []string
 	for _, f := range faults {
-		fmt.Fprintln(out, f.String())
+		lines = append(lines, f.String())
 	}
-	if len(faults) > 0 {
+	if cfg != nil {
+		lines = unsupported(cfg)
+	}
+	if len(lines) > 0 {
+		for _, n := range notices {
+			fmt.Fprintln(out, n.Text)
+		}
+		for _, line := range lines {
+			fmt.Fprintln(out, line)
+		}
 		return nil, nil, false
 	}
 	var files unix.Rlimit
@@ -86,6 +96,10 @@ func Health(environ []string) int {
 		at.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	case at.Host == netip.IPv6Unspecified():
 		at.Host = netip.IPv6Loopback()
+	}
+	if !at.On() {
+		fmt.Fprintln(os.Stderr, "no listener to ask: ADMIN_PORT and PASEO_RELAY_PORT are 0")
+		return 1
 	}
 	status, _, err := fasthttp.GetTimeout(nil, "http://"+at.Addr()+"/health", 3*time.Second)
 	if err != nil || status != 200 {

@@ -8,6 +8,7 @@ import (
 	"sluice/codec/http1"
 	"sluice/gateway/config"
 	"sluice/gateway/edge"
+	"sluice/gateway/metric"
 	"sluice/gateway/mte"
 	"sluice/loop"
 )
@@ -60,6 +61,7 @@ func (g *Gateway) buildMTE() error {
 		BodyTimeout:    c.MaxRequestTime,
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
+		OnCeiling:      g.ceiling(metric.ListenerMTE),
 	}, role, g.loops)
 	g.encrypting = e
 	if e.listener, err = g.listen("PORT", c.Listen, 0); err != nil {

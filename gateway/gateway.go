@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"sluice/codec/http1"
 	"sluice/gateway/config"
 	"sluice/gateway/edge"
+	"sluice/gateway/logging"
 	"sluice/gateway/metric"
 	"sluice/gateway/relay"
 	"sluice/gateway/store"
@@ -33,8 +35,9 @@ const (
 
 // A Gateway is one running Sluice. Several can run in one process.
 type Gateway struct {
-	cfg *config.Config
-	log *slog.Logger
+	cfg   *config.Config
+	log   *slog.Logger
+	lines *logging.Limiter[metric.Listener] // about HTTP_MAX_CONNECTIONS
 
 	loops    []*loop.Loop
 	led      *ledger.Ledger
@@ -61,10 +64,10 @@ type Gateway struct {
 
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	if err := supported(cfg); err != nil {
-		return nil, err
+	if lines := unsupported(cfg); len(lines) > 0 {
+		return nil, errors.New(strings.Join(lines, "; "))
 	}
-	g := &Gateway{cfg: cfg, log: log, failed: make(chan int, 1), stopped: make(chan struct{})}
+	g := &Gateway{cfg: cfg, log: log, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
 	for i := range cfg.Loops {
 		l, err := loop.New(i, loop.Config{Log: log})
 		if err != nil {
@@ -136,6 +139,7 @@ func (g *Gateway) buildRelay() error {
 		IdleTimeout:    c.HTTPIdleTimeout,
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
+		OnCeiling:      g.ceiling(metric.ListenerRelay),
 	}, g.relay, g.loops)
 	var err error
 	g.listener, err = g.listen("PASEO_RELAY_PORT", c.Listen, c.ReceiveBufferBytes)
@@ -162,6 +166,21 @@ func (g *Gateway) listen(setting string, at config.Listen, receive int64) (*loop
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
 	return ln, nil
+}
+
+// ceiling returns what a listener's server calls when HTTP_MAX_CONNECTIONS is reached.
+func (g *Gateway) ceiling(of metric.Listener) func(evicted bool) {
+	return func(evicted bool) {
+		if evicted {
+			g.process.Evicted(of)
+		} else if of == metric.ListenerRelay {
+			g.metrics.Reject(metric.RejectHTTPCeiling)
+		}
+		if log := g.lines.Line(of, loop.Now()); log != nil {
+			log.Warn("as many HTTP connections as HTTP_MAX_CONNECTIONS allows", "listener", of.String(),
+				"limit", g.cfg.HTTP.MaxConnections, "idle_one_closed", evicted)
+		}
+	}
 }
 
 func (g *Gateway) closeListeners() error {
@@ -201,7 +220,7 @@ func (g *Gateway) readiness() (ok bool, why string) {
 	case g.relay.Pressed():
 		return false, "memory is above PASEO_RELAY_MEMORY_WATERMARK_BYTES"
 	case g.led.Full():
-		return false, "as many WebSockets as PASEO_RELAY_ACCEPTORS × PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR allows"
+		return false, "as many WebSockets as PASEO_RELAY_ACCEPTORS times PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR allows"
 	}
 	return true, ""
 }
@@ -216,6 +235,9 @@ func (g *Gateway) failClosed(wedged *loop.Loop) {
 	g.setState(stateFailed)
 	if g.listener != nil {
 		g.listener.Refuse()
+	}
+	if g.encrypting != nil {
+		g.encrypting.listener.Refuse()
 	}
 	if g.relay != nil {
 		g.owner.Abandon()

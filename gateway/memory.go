@@ -48,6 +48,7 @@ func (m *memory) run(g *Gateway) {
 		}
 		rss := residentBytes()
 		m.resident.Store(rss)
+		g.lines.Flush(loop.Now())
 		if g.relay == nil {
 			continue
 		}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"sluice/gateway/metric"
 )
 
@@ -56,14 +54,14 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 
 // allMetrics writes every page: what the admin listener serves.
 func (g *Gateway) allMetrics() []byte {
-	var page bytes.Buffer
+	pages := []*metric.Page{&g.process.Page}
 	if g.metrics != nil {
-		g.metrics.Page.WriteTo(&page)
+		pages = append(pages, &g.metrics.Page)
 	}
 	if g.encrypting != nil {
-		g.encrypting.role.Page().WriteTo(&page)
+		pages = append(pages, g.encrypting.role.Page())
 	}
-	g.process.Page.WriteTo(&page)
-	metrics.WriteProcessMetrics(&page)
-	return page.Bytes()
+	var out bytes.Buffer
+	metric.WriteAll(&out, pages...)
+	return out.Bytes()
 }

@@ -1,19 +1,13 @@
 package gateway
 
-import (
-	"errors"
-	"fmt"
+import "sluice/gateway/config"
 
-	"sluice/gateway/config"
-)
-
-// supported refuses settings that are legal and that this version does not act
-// on: an operator who asks for TLS must not get plain text.
-func supported(cfg *config.Config) error {
-	var errs []error
+// unsupported names settings that are legal and that this version does not act
+// on, a line each: an operator who asks for TLS must not get plain text.
+func unsupported(cfg *config.Config) (lines []string) {
 	refuse := func(on bool, setting, why string) {
 		if on {
-			errs = append(errs, fmt.Errorf("%s: not in this version: %s", setting, why))
+			lines = append(lines, setting+": not in this version: "+why)
 		}
 	}
 	refuse(cfg.Redis.On(), "REDIS_URL", "everything is kept on one node; unset it and run one replica per name")
@@ -21,5 +15,5 @@ func supported(cfg *config.Config) error {
 	refuse(cfg.MTE.TLS.On(), "TLS_CERT_FILE", "terminate TLS in front of the listener")
 	refuse(cfg.Edge.ProxyProtocol, "PROXY_PROTOCOL", "the listener takes no PROXY header")
 	refuse(cfg.Source.ControlPlaneURL != "", "CONTROL_PLANE_URL", "use the environment or CONFIG_FILE")
-	return errors.Join(errs...)
+	return lines
 }

@@ -150,6 +150,9 @@ func (a *acceptor) onEvent(l *Loop) {
 			return
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
+		case unix.EINVAL: // Listener.Refuse
+			l.poll.remove(a.ln.fd)
+			return
 		default:
 			// The listener is level triggered: left registered it would keep
 			// the loop turning without ever accepting.

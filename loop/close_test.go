@@ -126,7 +126,10 @@ func TestLingerPeerGone(t *testing.T) {
 			end(peer)
 			want(t, "the handler reads it", await(t, "the end", r.end) == exp)
 			gone := make(chan struct{})
-			on(t, l, func() { c.Linger(100, far(), func() { close(gone) }) })
+			on(t, l, func() {
+				c.Linger(100, far(), func() { close(gone) })
+				want(t, "it looks at once whether that was it", c.flags&queued != 0)
+			})
 			await(t, "gone is called", gone)
 			want(t, "nothing is left", l.Stats().Conns.Load() == 0)
 		})

@@ -4,6 +4,7 @@ package loop
 
 import (
 	"bytes"
+	"io"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -117,6 +118,13 @@ func TestHangupWhilePaused(t *testing.T) {
 	on(t, l, func() { want(t, "nothing is told before the end", len(hung) == 0 && !c.HungUp()) })
 	peer.CloseWrite()
 	want(t, "the end is no reset", !await(t, "the end is told", hung))
+	written := make(chan struct{}, 64)
+	on(t, l, func() {
+		r.write = func(c *Conn) { written <- struct{}{} }
+		c.Write(make([]byte, 32<<20))
+	})
+	go io.Copy(io.Discard, peer)
+	await(t, "another event, which tells of the end too", written)
 	turns(t, l, 3)
 	on(t, l, func() {
 		want(t, "the hang-up is known, and not read", c.HungUp() && !c.WasReset() && r.reads == 0)

@@ -9,7 +9,7 @@ func Reference() string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString("### " + sec.Title + "\n\n| setting | default | legal | | |\n|---|---|---|---|---|\n")
+		b.WriteString("### " + sec.Title + "\n\n| setting | default | legal | live | meaning |\n|---|---|---|---|---|\n")
 		for j := range sec.Rows {
 			s := &sec.Rows[j]
 			reload := "R"

@@ -53,6 +53,11 @@ type Config struct {
 	// (HTTP_MAX_CONNECTIONS): over it the one idle longest goes; if none is
 	// idle on the accepting loop, the new one is refused by closing it.
 	MaxConnections int
+
+	// OnCeiling, if set, is told of each connection that met the ceiling:
+	// evicted says that an idle one went to make room, else the new one was
+	// refused. It is called on loops.
+	OnCeiling func(evicted bool)
 }
 
 // Stats are counts and gauges of a Server, readable from anywhere.
@@ -168,9 +173,11 @@ func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 		if victim == nil {
 			s.Stats.Open.Add(-1)
 			s.Stats.RefusedFull.Add(1)
+			s.ceiling(false)
 			return nil
 		}
 		s.Stats.EvictedIdle.Add(1)
+		s.ceiling(true)
 		victim.leave()
 		victim.sock.Close()
 	}
@@ -179,6 +186,12 @@ func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 	c.goIdle()
 	c.arm()
 	return c
+}
+
+func (s *Server) ceiling(evicted bool) {
+	if s.cfg.OnCeiling != nil {
+		s.cfg.OnCeiling(evicted)
+	}
 }
 
 // Drain makes every answer from now on carry Connection: close, until undone by

@@ -1,8 +1,8 @@
 package logging
 
 import (
-	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 )
 
@@ -15,6 +15,7 @@ const asyncBytes = 1 << 20
 // no room are left out and counted; a line tells how many they were.
 type Async struct {
 	w    io.Writer
+	log  *slog.Logger // to w, without waiting
 	done chan struct{}
 
 	mu      sync.Mutex // guards the rest
@@ -24,9 +25,9 @@ type Async struct {
 	closed  bool
 }
 
-// NewAsync starts the goroutine that writes to w.
-func NewAsync(w io.Writer) *Async {
-	a := &Async{w: w, done: make(chan struct{})}
+// NewAsync starts the goroutine that writes to w, in a legal LOG_FORMAT.
+func NewAsync(w io.Writer, format string) *Async {
+	a := &Async{w: w, log: New(w, "warn", format), done: make(chan struct{})}
 	a.some.L = &a.mu
 	go a.run()
 	return a
@@ -65,7 +66,7 @@ func (a *Async) run() {
 		a.mu.Unlock()
 		a.w.Write(lines)
 		if leftOut > 0 {
-			fmt.Fprintf(a.w, "{\"level\":\"WARN\",\"msg\":\"the log was not taken in time\",\"left_out\":%d}\n", leftOut)
+			a.log.Warn("the log was not taken in time", "left_out", leftOut)
 		}
 		spare = lines
 	}

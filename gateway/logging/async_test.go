@@ -11,7 +11,7 @@ import (
 // the bound are left out, and afterwards their number is told.
 func TestAsyncStuck(t *testing.T) {
 	r, w := io.Pipe()
-	a := NewAsync(w)
+	a := NewAsync(w, "json")
 	line := []byte(strings.Repeat("x", 1023) + "\n")
 	const lines = 4 * asyncBytes / 1024
 	for range lines {
@@ -38,7 +38,7 @@ func TestAsyncStuck(t *testing.T) {
 // Lines come out whole and in order, and all of them by the end of Close.
 func TestAsyncOrder(t *testing.T) {
 	var out bytes.Buffer
-	a := NewAsync(&out)
+	a := NewAsync(&out, "text")
 	var want bytes.Buffer
 	for i := range 1000 {
 		line := []byte(strings.Repeat("y", i%50) + "\n")

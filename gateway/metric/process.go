@@ -30,6 +30,9 @@ const (
 	listeners
 )
 
+// Listeners is the number of values of Listener.
+const Listeners = listeners
+
 var listenerNames = [listeners]string{"relay", "mte", "admin"}
 
 func (l Listener) String() string { return listenerNames[l] }

@@ -61,7 +61,7 @@ func (s *shard) fight(id *identity, old, k *sock) {
 	s.count.ReplacementFights++
 	if log := s.relay.lines.trouble.Line(troubleFight, now); log != nil {
 		log.Warn("two peers replace each other: one identity is used twice",
-			"role", k.kind.String(), "old", old.c.Remote().String(), "new", k.c.Remote().String())
+			"session", logging.ID(k.server), "role", k.kind.String(), "old", old.c.Remote().String(), "new", k.c.Remote().String())
 	}
 }
 
@@ -73,8 +73,8 @@ func (s *shard) logSlow(k *sock, waited int64) {
 	}
 	queued, budget := k.out.d.Queued(), s.relay.cfg.Deadlines.Delivery
 	log.Warn("slow destination shed",
-		"role", k.kind.String(), "peer", k.c.Remote().String(), "queued_bytes", queued,
-		"waited", time.Duration(waited).Round(time.Millisecond),
+		"session", logging.ID(k.server), "role", k.kind.String(), "peer", k.c.Remote().String(), "queued_bytes", queued,
+		"waited", time.Duration(waited).Round(time.Millisecond).String(),
 		"needed_bytes_per_second", int64(float64(queued)/budget.Seconds()),
 		"setting", "PASEO_RELAY_DELIVERY_TIMEOUT_MS")
 }
@@ -113,7 +113,7 @@ func (s *shard) ended(k *sock) {
 		wire = 0 // there was no close frame
 	}
 	log.Info("connection ended",
-		"role", k.kind.String(), "code", wire, "reason", k.end.reason, "by", byNames[k.end.by],
-		"age", time.Duration(loop.Now()-k.c.Accepted()).Round(time.Millisecond),
+		"session", logging.ID(k.server), "role", k.kind.String(), "code", wire, "reason", k.end.reason, "by", byNames[k.end.by],
+		"age", time.Duration(loop.Now()-k.c.Accepted()).Round(time.Millisecond).String(),
 		"bytes_in", k.recv, "bytes_out", k.sentB, "peer", k.c.Remote().String())
 }

@@ -215,7 +215,7 @@ func (ch *channel) clientOver(over bool) {
 // it and gets what waits for it.
 func (sess *session) attach(k *sock, ch *channel) {
 	s := sess.shard
-	k.sess, k.ch = sess, ch
+	k.sess, k.ch, k.server = sess, ch, sess.node.id
 	sess.sockets++
 	id, old := sess.holder(k.kind, ch)
 	switch k.kind {

@@ -65,6 +65,8 @@ type sock struct {
 	ch    *channel // nil for control, and for everybody once detached
 	slot  ledger.Slot
 
+	server string // its serverId, for log lines; never whole
+
 	kind   kind
 	state  sockState
 	holds  hold

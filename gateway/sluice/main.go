@@ -23,6 +23,9 @@ func main() {
 	if len(os.Args) > 1 {
 		command = os.Args[1]
 	}
+	if len(os.Args) > 2 && command != "call" {
+		command = "" // nothing else takes arguments
+	}
 	switch command {
 	case "serve":
 		os.Exit(gateway.Serve(os.Environ()))
