@@ -44,6 +44,7 @@ func (g *Gateway) buildMTE() error {
 	answers := http1.Limits{HeadBytes: max(limits.HeadBytes, originHeadBytes), Fields: max(limits.Fields, originHeaders)}
 	role, err := mte.New(mte.Config{
 		MTE:           *c,
+		Client:        g.cfg.Client,
 		Version:       Version,
 		ConfigVersion: g.cfg.Version,
 		Drain:         g.cfg.Lifecycle.Drain,

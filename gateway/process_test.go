@@ -74,6 +74,9 @@ func (s *served) openWS(query string, opts ...wsOption) *wsClient {
 // stalledMemory watches the relay's own memory: a sender that never stops, a
 // receiver that never reads, at the default settings.
 func stalledMemory(t *testing.T, watch time.Duration) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own")
+	}
 	s := serve(t, "LOOPS=2")
 	for range 3 { // what every process does once
 		s.metric("active_websockets")
@@ -117,6 +120,9 @@ func TestAcceptStalledReceiverMemoryIsFlat(t *testing.T) {
 
 // A large message to a stalled receiver costs what it holds.
 func TestHeldMessageMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own")
+	}
 	s := serve(t)
 	s.openWS(wsQuery("a", "server", 1, "-"), smallBuffers)
 	c := s.openWS(wsQuery("a", "client", 1, "-"))

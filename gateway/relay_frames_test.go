@@ -195,8 +195,8 @@ func TestPingsAreAnsweredHere(t *testing.T) {
 
 // The largest message passes, from every kind, whole and in fragments.
 func TestLargestMessage(t *testing.T) {
-	if testing.Short() {
-		t.Skip("moves 200 MB")
+	if testing.Short() || raceEnabled {
+		t.Skip("moves much and races little")
 	}
 	n := startNode(t)
 	p := make([]byte, maxPayload)

@@ -192,6 +192,9 @@ func TestRelayPings(t *testing.T) {
 
 // Memory above its watermark: no admission, holders are shed, and back.
 func TestMemoryWatermark(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own")
+	}
 	n := startNode(t, "INGRESS_WEIGHT=1", smallSend, "MEMORY_WATERMARK_BYTES="+strconv.FormatInt(resident(t)+300<<20, 10))
 	s, c := n.v1pair()
 	var fat []*wsClient

@@ -73,14 +73,15 @@ var poolNames = [codecPools]string{"mte_encoder", "mte_decoder", "mke_encoder", 
 type OutboundState uint8
 
 const (
-	OutboundFree    OutboundState = iota // waits for a request
-	OutboundInUse                        // carries one
-	OutboundPairing                      // was asked for and has not come
+	OutboundFree     OutboundState = iota // waits for a request
+	OutboundInUse                         // carries one
+	OutboundPairing                       // was asked for and has not come
+	OutboundRetiring                      // given up, and the other relay was not told yet
 
 	outboundStates
 )
 
-var outboundNames = [outboundStates]string{"free", "in_use", "pairing"}
+var outboundNames = [outboundStates]string{"free", "in_use", "pairing", "retiring"}
 
 // MTEGauges are asked when a page is written, from the goroutine that writes it.
 type MTEGauges struct {

@@ -12,10 +12,11 @@ import (
 	"sluice/gateway/edge"
 )
 
-// A domain is one inbound entry of DOMAIN_MAP, prepared for requests. It never
+// A domain is one entry of DOMAIN_MAP, prepared for requests. It never
 // changes; requests in flight keep the one they began with when the map does.
 type domain struct {
-	host string // its key
+	host string        // its key
+	out  *outboundHost // of an outbound entry, which has nothing else
 	key  *frame.TokenKey
 	up   *upstream
 
@@ -68,6 +69,11 @@ func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
 	next := make(domains, len(list))
 	for host, c := range list {
 		if c.Outbound != nil {
+			out, err := r.outboundOf(c)
+			if err != nil {
+				return err
+			}
+			next[host] = &domain{host: host, out: out}
 			continue
 		}
 		d, err := r.newDomain(c)
@@ -77,8 +83,31 @@ func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
 		next[host] = d
 	}
 	r.version.Store(version)
-	r.domains.Store(&next)
+	before := r.domains.Swap(&next)
+	if before == nil {
+		return nil
+	}
+	for host, d := range *before {
+		if d.out != nil && (next[host] == nil || next[host].out != d.out) {
+			d.out.close()
+		}
+	}
 	return nil
+}
+
+// outboundOf is the other relay of an entry: the one there is, with its pairs, if
+// the entry has not changed.
+func (r *Role) outboundOf(c *config.Domain) (*outboundHost, error) {
+	if now := r.domains.Load(); now != nil {
+		if d := (*now)[c.Host]; d != nil && d.out != nil && d.out.is(c) {
+			return d.out, nil
+		}
+	}
+	out, err := r.newOutboundHost(c)
+	if err != nil {
+		return nil, fmt.Errorf("DOMAIN_MAP: host %q: %w", c.Host, err)
+	}
+	return out, nil
 }
 
 func (r *Role) newDomain(c *config.Domain) (*domain, error) {

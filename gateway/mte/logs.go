@@ -20,6 +20,9 @@ const (
 	logMetadata // its headers do not fit a frame
 	logProbe    // a client's codec has another fingerprint
 	logSave     // the store did not take a state
+	logOutbound // a request to another relay failed
+	logPairing  // a call of its control endpoints did
+	logRepair   // it does not know us any more
 
 	logReasons
 )
@@ -27,6 +30,7 @@ const (
 var logNames = [logReasons]string{
 	"rate_limited", "replay_rejected", "header_mismatch", "upstream_connect_failed", "upstream_response_failed",
 	"metadata_too_large", "profile_probe", "state_store_write_failed",
+	"outbound", "outbound_pairing", "outbound_repair",
 }
 
 func (r logReason) String() string { return logNames[r] }

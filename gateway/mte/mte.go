@@ -45,6 +45,7 @@ const (
 // Config is what the role is told.
 type Config struct {
 	config.MTE
+	Client config.Client // of outbound domains
 
 	Version       string // of the build, for discovery
 	ConfigVersion uint64 // of the settings that hold Domains
@@ -84,6 +85,8 @@ type Role struct {
 	maxBody  atomic.Int64 // bytes, 0 without a cap
 	version  atomic.Uint64
 	draining atomic.Bool
+
+	buffered atomic.Int64 // bytes of request bodies that are kept (CLIENT_BUFFER_BYTES)
 
 	mu   sync.Mutex                 // ApplyDomains
 	keys map[string]*frame.TokenKey // made up for domains without a secret, by host
@@ -166,6 +169,10 @@ type shard struct {
 	metadata frame.Metadata
 	writer   frame.MetadataWriter
 
+	outbounds     *outbound // under way, linked through next
+	freeOutbounds []*outbound
+	gathered      []byte // what one read of an answer holds, decoded
+
 	waiting []*pairing // for a worker, oldest first
 	retry   loop.Timer // tries the first of them again
 	tidy    loop.Timer // on the first loop: what happens every second
@@ -233,7 +240,7 @@ func (r *Role) gauges() metric.MTEGauges {
 			}
 			panic("BUG: no such codec pool")
 		},
-		OutboundPairs: func(metric.OutboundState) int64 { return 0 },
+		OutboundPairs: r.outboundPairs,
 	}
 }
 
@@ -247,6 +254,11 @@ func (r *Role) Ready() bool { return !r.draining.Load() }
 // Close ends what the role runs beside the loops. Call it once those have stopped.
 func (r *Role) Close() {
 	r.kem.Stop()
+	for _, d := range *r.domains.Load() {
+		if d.out != nil {
+			d.out.wipe()
+		}
+	}
 	if r.echo != nil {
 		r.echo.Close()
 	}

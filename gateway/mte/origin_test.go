@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -86,7 +87,7 @@ func TestOriginHeadAndBodyLeaveTogether(t *testing.T) {
 	})
 	p := startPool(t, testOriginConfig())
 	for range 2 { // on a new connection, and on a pooled one
-		c := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+		c := newTestCall(p)
 		p.on(func() {
 			c.o = p.call(origin.up, &originHead{Method: []byte("POST"), Target: []byte("/"), Length: 5}, c)
 			c.o.Write([]byte("hello"))
@@ -334,7 +335,7 @@ func TestOriginIdleConnections(t *testing.T) {
 	var calls []*testCall
 	p.on(func() { // all at once, so that none has another's connection
 		for range 4 {
-			c := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+			c := newTestCall(p)
 			c.o = p.call(origin.up, &originHead{Method: []byte("GET"), Target: []byte("/")}, c)
 			calls = append(calls, c)
 		}
@@ -381,7 +382,7 @@ func TestOriginStaleConnection(t *testing.T) {
 	// the connection ends meanwhile.
 	p.start(origin.up, "GET", "/", 0, nil).wantAnswer(200, "hello")
 	p.wantIdle(origin.up, 1)
-	c := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+	c := newTestCall(p)
 	p.on(func() {
 		c.o = p.call(origin.up, &originHead{Method: []byte("POST"), Target: []byte("/"), Length: -1}, c)
 		c.o.conn.sock.ShutdownWrite() // makes the write fail like a reset would
@@ -406,7 +407,7 @@ func TestOriginTimeouts(t *testing.T) {
 		c := p.start(origin.up, "POST", "/", length, nil)
 		if length < 0 {
 			p.on(func() {
-				for range 64 {
+				for range 16 {
 					c.o.Write(make([]byte, 1<<20))
 				}
 			})
@@ -500,7 +501,9 @@ func TestOriginBackpressureUp(t *testing.T) {
 	})
 	p := startPool(t, testOriginConfig())
 	b := make([]byte, 64<<10)
-	c := p.start(origin.up, "POST", "/", size, nil)
+	release := sync.OnceFunc(func() { close(start) })
+	t.Cleanup(release)
+	c := newTestCall(p)
 	written, seen := 0, 0
 	fill := func() {
 		for written < size {
@@ -512,13 +515,16 @@ func TestOriginBackpressureUp(t *testing.T) {
 		c.o.End()
 	}
 	// The first of it waits for the connection, the rest for the origin.
-	p.on(fill)
+	p.on(func() {
+		c.o = p.call(origin.up, &originHead{Method: []byte("POST"), Target: []byte("/"), Length: size}, c)
+		fill()
+	})
 	p.await("OnDrain", func() bool { return c.drains == 1 })
 	p.on(fill)
 	if written == size {
 		t.Fatal("nothing said stop")
 	}
-	close(start)
+	release()
 	for seen = 1; written < size; {
 		p.await("OnDrain", func() bool { return c.drains > seen })
 		p.on(func() {
@@ -577,7 +583,7 @@ func TestOriginCancel(t *testing.T) {
 	f("POST", "/sending", -1)
 	f("POST", "/sending", 100)
 	// Before there is a connection.
-	c := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+	c := newTestCall(p)
 	p.on(func() {
 		c.o = p.call(origin.up, &originHead{Method: []byte("GET"), Target: []byte("/")}, c)
 		c.o.Cancel()
@@ -699,7 +705,7 @@ func TestOriginLastTellsTheEnd(t *testing.T) {
 func TestOriginCallFromCallbacks(t *testing.T) {
 	origin := listenRaw(t, answerAll(okHello))
 	p := startPool(t, testOriginConfig())
-	second := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+	second := newTestCall(p)
 	p.start(origin.up, "GET", "/", 0, func(c *testCall) {
 		c.onEnd = func() {
 			second.o = p.call(origin.up, &originHead{Method: []byte("GET"), Target: []byte("/")}, second)

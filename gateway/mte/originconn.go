@@ -195,10 +195,6 @@ func (c *originConn) hearOn() {
 	}
 }
 
-// An unacker is a socket that knows how many bytes written to it the peer has
-// not acknowledged.
-type unacker interface{ Unacked() int }
-
 // startStall begins to wait for the origin to take a byte.
 func (c *originConn) startStall() {
 	patience := c.p.cfg.WriteStall
@@ -206,9 +202,7 @@ func (c *originConn) startStall() {
 		patience = min(patience, earlyGrace)
 	}
 	c.writeBy = c.now() + int64(patience)
-	if u, ok := any(c.sock).(unacker); ok {
-		c.unacked = u.Unacked()
-	}
+	c.unacked = c.sock.Unacked()
 	c.arm()
 }
 
@@ -217,10 +211,7 @@ func (c *originConn) endStall() { c.writeBy = 0 }
 // tookBytes reports whether the origin has taken something since startStall
 // although the kernel did not become writable: that it says only when a third
 // of a buffer is free.
-func (c *originConn) tookBytes() bool {
-	u, ok := any(c.sock).(unacker)
-	return ok && u.Unacked() < c.unacked
-}
+func (c *originConn) tookBytes() bool { return c.sock.Unacked() < c.unacked }
 
 // arm sets the socket's timer if it would come too late. A deadline that moves
 // away, as with every request, leaves the timer alone.

@@ -17,8 +17,8 @@ import (
 	"sluice/loop"
 )
 
-// patience bounds every wait of a test; passing tests never come near it.
-const originPatience = 5 * time.Second
+// originPatience bounds every wait of a test; passing tests never come near it.
+const originPatience = 20 * time.Second
 
 func testOriginConfig() originConfig {
 	return originConfig{
@@ -137,9 +137,13 @@ func (c *testCall) OnFail(_ *originCall, f originFailure) {
 
 func (c *testCall) OnDrain(*originCall) { c.drains++ }
 
+func newTestCall(p *testPool) *testCall {
+	return &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+}
+
 // start begins a call; setup, which may be nil, runs on the loop before it.
 func (p *testPool) start(up *upstream, method, target string, length int64, setup func(c *testCall)) *testCall {
-	c := &testCall{p: p, done: make(chan struct{}), headed: make(chan struct{})}
+	c := newTestCall(p)
 	p.on(func() {
 		if setup != nil {
 			setup(c)

@@ -120,7 +120,7 @@ func TestOriginTLSFailure(t *testing.T) {
 // Both ways bodies are whole, the user is stopped by an origin that does not
 // read, and what the user does not read stays with the origin.
 func TestOriginTLSBackpressure(t *testing.T) {
-	const size = 24 << 20
+	const size = 16 << 20
 	go1 := make(chan struct{})
 	pattern := bytes.Repeat([]byte("0123456789abcdef!"), size/17+1)[:size]
 	_, up, cfg := startTLSOrigin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

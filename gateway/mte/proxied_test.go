@@ -348,7 +348,7 @@ func TestProxiedEventsFlow(t *testing.T) {
 // A client that does not read stops its origin, and the other way round; what
 // the gateway keeps stays small.
 func TestProxiedBackpressure(t *testing.T) {
-	const size = 64 << 20
+	const size = 24 << 20
 	total := make(chan int64, 1)
 	go1 := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -272,8 +272,11 @@ func (st *stream) data(e frame.Envelope, payload []byte) {
 		if len(app) > 0 {
 			st.toOrigin(app)
 		}
+	case st.origin.pending == nil:
+		st.origin.pending = app
 	default:
-		st.origin.pending = append(st.origin.pending, app...) // it lies behind it in one array
+		// It lies behind what is pending, in the same array, and moves up to it.
+		st.origin.pending = append(st.origin.pending, app...)
 	}
 	switch {
 	case st.state == streamDraining && st.in.drained > drainBytes && st.first.reason != frame.NoReason:

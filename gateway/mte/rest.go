@@ -41,6 +41,11 @@ func (m *closeRest) Deliver(*loop.Loop) {
 		st.shutDown()
 		st = next
 	}
+	for x := s.outbounds; x != nil; {
+		next := x.next
+		x.shutDown()
+		x = next
+	}
 }
 
 // shutDown ends a stream because the process does.

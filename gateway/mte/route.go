@@ -18,6 +18,9 @@ func (r *Role) OnRequest(c *edge.HTTPConn, req *http1.Request) {
 	d := (*r.domains.Load()).lookup(req.Host)
 	to := addresseeOf(d, req)
 	switch {
+	case d != nil && d.out != nil:
+		r.metrics.Request(metric.RequestOutbound)
+		s.outbound(c, req, d.out)
 	case d == nil:
 		r.metrics.Request(metric.RequestOther)
 		s.refuse(c, &to, refusal{reason: frame.NoDomainForHost})

@@ -1,0 +1,276 @@
+package mte
+
+import (
+	"sluice/codec/frame"
+	"sluice/codec/http1"
+	"sluice/gateway/client"
+	"sluice/gateway/edge"
+	"sluice/gateway/metric"
+)
+
+// longHeader is from which size on a header's name is remembered, in case the
+// metadata is too large: in bytes.
+const longHeader = 4 << 10
+
+// outboundRequest is the request of an outbound on its way out.
+type outboundRequest struct {
+	method int    // length of the method, which stands in front of text
+	text   []byte // method, then metadata; not needed any more once it is encoded
+	length int64  // of the body as declared, -1 if it is not known
+
+	longest     string // name of the largest header, if it is long
+	longestSize int
+
+	// outboundBuffering.
+	limit    int64 // bytes
+	body     []byte
+	reserved int64 // of CLIENT_BUFFER_BYTES
+
+	frames []byte // all bytes sent so far, in a buffer of the shard's; nil if over
+	over   bool   // they were more than resendBytes
+	backed bool   // the other relay takes no more for now, and the caller's body is paused
+}
+
+// compose makes the metadata. The error is a frame.Fault.
+func (q *outboundRequest) compose(s *shard, req *http1.Request) error {
+	w := &s.writer
+	w.Reset()
+	for i := range req.Fields {
+		f := &req.Fields[i]
+		if isKeptFromOthers(f) {
+			continue
+		}
+		if n := len(f.Name) + len(f.Value); n > longHeader && n > q.longestSize {
+			q.longest, q.longestSize = string(f.Name), n
+		}
+		if err := w.Add(f.Name, f.Value); err != nil {
+			return err
+		}
+	}
+	s.scratch = s.scratch[:0]
+	if req.Form != http1.AsteriskForm {
+		s.scratch = req.AppendOriginForm(s.scratch)
+	}
+	q.method = len(req.Method)
+	var err error
+	q.text, err = w.AppendRequest(append(q.text[:0], req.Method...), req.Method, s.scratch)
+	return err
+}
+
+// isKeptFromOthers reports whether a header does not go with the request. The
+// names that metadata does not carry are the writer's.
+func isKeptFromOthers(f *http1.Field) bool {
+	switch f.ID {
+	case http1.FieldExpect, http1.FieldForwarded, http1.FieldXForwardedFor, http1.FieldXForwardedProto, http1.FieldXForwardedHost:
+		return true
+	case http1.FieldOther:
+		return sameName(f.Name, tokenHeader) || isForwardedName(f.Name, false) || isFramingLookalike(f.Name)
+	}
+	return false
+}
+
+func (q *outboundRequest) isHead() bool { return string(q.text[:q.method]) == "HEAD" }
+
+// encode makes the REQUEST, and DATA of a body that was gathered. The errors are
+// those of client.Exchange.
+func (q *outboundRequest) encode(x *outbound) error {
+	relay := x.pair.of.relay
+	if limit := relay.MaxRequestBodyBytes; limit > 0 && max(q.length, int64(len(q.body))) > limit {
+		return &client.RequestTooLarge{Size: max(q.length, int64(len(q.body))), Limit: limit}
+	}
+	b := x.s.bufs.get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
+	b, err := x.exchange.AppendMetadata(b, q.text[:q.method], q.text[q.method:], q.length != 0)
+	if err == nil && q.body != nil {
+		b, err = x.exchange.AppendData(b, q.body, true)
+		q.free(x.s)
+	}
+	if tooLarge, ok := err.(*client.HeadTooLarge); ok && q.longestSize > tooLarge.Limit {
+		tooLarge.Name, tooLarge.Size = q.longest, q.longestSize
+	}
+	q.frames, q.over = b, len(b) > resendBytes
+	return err
+}
+
+// encodingRoom is what encoding adds to a piece at most.
+const encodingRoom = 64
+
+// free gives back a body that was gathered.
+func (q *outboundRequest) free(s *shard) {
+	clear(q.body)
+	q.body = nil
+	s.role.buffered.Add(-q.reserved)
+	q.reserved = 0
+}
+
+// clean gives back what the request holds, and keeps a little for the next.
+func (q *outboundRequest) clean(s *shard) {
+	q.free(s)
+	s.bufs.put(q.frames)
+	clear(q.text)
+	if q.text = q.text[:0]; cap(q.text) > scratchKept {
+		q.text = nil
+	}
+}
+
+// startCall sends what is encoded; length is that of the whole, or -1.
+func (x *outbound) startCall(length int64) {
+	x.timer.Stop()
+	x.call = x.s.origins.call(x.h.up, &originHead{
+		Method: methodPost, Target: rootTarget, Fields: x.pair.of.lines, Length: length,
+	}, (*outboundSink)(x))
+	backed := x.call.Write(x.request.frames)
+	if length >= 0 {
+		x.call.End()
+	} else if backed {
+		x.hold()
+	}
+	x.dropLong()
+}
+
+var methodPost, rootTarget = []byte("POST"), []byte(client.DataTarget)
+
+// dropLong forgets bytes that are too many to be sent again.
+func (x *outbound) dropLong() {
+	if x.request.over {
+		x.s.bufs.put(x.request.frames)
+		x.request.frames = nil
+	}
+}
+
+// hold stops the caller: the other relay takes no more for now.
+func (x *outbound) hold() {
+	x.request.backed = true
+	x.c.PauseBody()
+}
+
+// resend sends the same bytes again.
+func (x *outbound) resend() {
+	x.resent++
+	x.startCall(int64(len(x.request.frames)))
+	x.setState(outboundAwaiting)
+}
+
+// OnBody implements edge.Exchange.
+func (x *outbound) OnBody(c *edge.HTTPConn, data []byte) {
+	switch x.state {
+	case outboundBuffering:
+		x.gather(data)
+	case outboundGathering, outboundSending:
+		x.send(data, c.BodyLength() == 0)
+	case outboundAnswering:
+		if !x.call.Deaf() {
+			x.send(data, c.BodyLength() == 0)
+		}
+	case outboundRefused:
+		// What the refusal says does not depend on it.
+	default:
+		panic("BUG: mte: a body that is not read")
+	}
+}
+
+// OnBodyEnd implements edge.Exchange.
+func (x *outbound) OnBodyEnd(*edge.HTTPConn) {
+	switch x.state {
+	case outboundBuffering:
+		x.request.length = int64(len(x.request.body))
+		if x.request.body == nil {
+			x.request.length = 0
+		}
+		x.acquire()
+	case outboundGathering, outboundSending:
+		if !x.exchange.Ended() {
+			x.send(nil, true)
+		}
+	case outboundAnswering:
+		if !x.exchange.Ended() && !x.call.Deaf() {
+			x.send(nil, true)
+		}
+	}
+}
+
+// gather keeps a part of a body that is not to be sent before it is known to be
+// within the cap.
+func (x *outbound) gather(data []byte) {
+	q := &x.request
+	if int64(len(q.body)+len(data)) > q.limit {
+		x.refuse(refusal{reason: frame.BodyTooLarge, message: messageBody})
+		return
+	}
+	if need := len(q.body) + len(data); need > cap(q.body) {
+		size := min(int64(max(need, 2*cap(q.body), 4<<10)), q.limit)
+		if !x.s.role.reserve(size - q.reserved) {
+			x.refuse(refusal{reason: frame.UpstreamCapacity, message: messageBuffer})
+			return
+		}
+		q.reserved = size
+		larger := append(make([]byte, 0, size), q.body...)
+		clear(q.body)
+		q.body = larger
+	}
+	q.body = append(q.body, data...)
+}
+
+// reserve takes n bytes of CLIENT_BUFFER_BYTES, if there are so many.
+func (r *Role) reserve(n int64) bool {
+	if r.buffered.Add(n) > r.cfg.Client.BufferBytes {
+		r.buffered.Add(-n)
+		return false
+	}
+	return true
+}
+
+// send encodes a part of the body and sends it.
+func (x *outbound) send(data []byte, last bool) {
+	x.count(metric.DirectionRequest, len(data))
+	q, s := &x.request, x.s
+	frames, err := x.exchange.AppendData(s.scratch[:0], data, last)
+	s.scratch = frames
+	if err != nil {
+		x.failSend(err)
+		return
+	}
+	if q.over = q.over || len(q.frames)+len(frames) > resendBytes; !q.over {
+		q.frames = s.bufs.grow(q.frames, frames)
+	}
+	if x.state == outboundGathering {
+		x.sendFirst(frames, last)
+		return
+	}
+	x.dropLong()
+	if x.call.Write(frames) {
+		x.hold()
+	}
+	if !last {
+		return
+	}
+	x.call.End()
+	if x.state == outboundSending {
+		x.setState(outboundAwaiting)
+	}
+}
+
+// sendFirst sends the REQUEST together with the first bytes of the body, which
+// are frames, and may be all of it.
+func (x *outbound) sendFirst(frames []byte, last bool) {
+	q := &x.request
+	if q.over { // then the REQUEST is all that was kept
+		q.frames = x.s.bufs.grow(q.frames, frames)
+	}
+	length := edge.Chunked
+	next := outboundSending
+	if last {
+		length, next = int64(len(q.frames)), outboundAwaiting
+	}
+	x.startCall(length)
+	x.setState(next)
+}
+
+// failSend ends a request that cannot be completed.
+func (x *outbound) failSend(err error) {
+	if x.state == outboundGathering {
+		x.giveBack(x.unsent())
+		x.refuse(refusalFor(err))
+		return
+	}
+	x.fail(refusalFor(err)) // the other relay waits for an END that will not come
+}

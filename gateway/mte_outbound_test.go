@@ -1,0 +1,521 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+)
+
+const outHost = "out.test"
+
+// relayPair is two gateways, one that has an outbound host and the other relay
+// behind it, with a proxy between them that tests can let misbehave.
+type relayPair struct {
+	t      testing.TB
+	out    *mteNode
+	in     *mteNode
+	origin string // URL
+	wire   *outWire
+	client *http.Client
+}
+
+// outWire is a proxy in front of the other relay. It may be told to answer itself.
+type outWire struct {
+	url    string
+	target atomic.Pointer[url.URL]
+	script atomic.Pointer[outScript]
+	frames atomic.Int64 // requests of the data path
+}
+
+// A outScript answers a request in the relay's place, or lets it pass with false.
+type outScript func(w http.ResponseWriter, r *http.Request) bool
+
+func (p *outWire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/" {
+		p.frames.Add(1)
+	}
+	if s := p.script.Load(); s != nil && *s != nil && (*s)(w, r) {
+		return
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(p.target.Load())
+			r.Out.Host = "127.0.0.1"
+		},
+		FlushInterval: -1,
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// play has the proxy answer by a script; nil lets everything pass.
+func (p *outWire) play(s outScript) { p.script.Store(&s) }
+
+// pairOptions are what startRelayPair can be told.
+type pairOptions struct {
+	origin  http.Handler
+	wired   bool // with the proxy between
+	in, out []string
+	domain  map[string]any // members of the outbound entry
+}
+
+func startRelayPair(t testing.TB, o pairOptions) *relayPair {
+	t.Helper()
+	p := &relayPair{t: t, origin: startTestOrigin(t, o.origin)}
+	p.startIn(o.in...)
+	other := "http://" + p.in.addr
+	if o.wired {
+		p.wire = new(outWire)
+		p.aim()
+		p.wire.url = startTestOrigin(t, p.wire)
+		other = p.wire.url
+	}
+	entry := map[string]any{"outbound": other}
+	for k, v := range o.domain {
+		entry[k] = v
+	}
+	m, _ := json.Marshal(map[string]any{outHost: entry})
+	settings := append([]string{"DOMAIN_MAP=" + string(m), "KYBER_STRENGTH=512"}, o.out...)
+	p.out = startMTE(t, settings...)
+	tr := &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, p.out.addr)
+		},
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 2048,
+	}
+	p.client = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(func() {
+		tr.CloseIdleConnections()
+		if err := p.out.g.CheckPairs(); err != nil {
+			t.Error(err)
+		}
+		p.out.untilMetric(`mte_relay_outbound_pairs{state="in_use"}`, 0)
+	})
+	return p
+}
+
+// startIn starts the other relay, or another in its place.
+func (p *relayPair) startIn(settings ...string) {
+	p.in = startMTE(p.t, append([]string{"KYBER_STRENGTH=512", domainMap("127.0.0.1", p.origin)}, settings...)...)
+}
+
+// aim has the proxy pass to the other relay that runs now.
+func (p *relayPair) aim() { p.wire.target.Store(&url.URL{Scheme: "http", Host: p.in.addr}) }
+
+func (p *relayPair) request(ctx context.Context, method, target string, body io.Reader, headers ...string) *http.Request {
+	p.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+outHost+target, body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ":")
+		r.Header.Add(name, value)
+	}
+	return r
+}
+
+// do makes a request and reads its whole answer.
+func (p *relayPair) do(method, target string, body io.Reader, headers ...string) answer {
+	p.t.Helper()
+	a, err := p.try(p.request(context.Background(), method, target, body, headers...))
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, target, err)
+	}
+	return a
+}
+
+func (p *relayPair) try(r *http.Request) (answer, error) {
+	res, err := p.client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, string(b), res.Header}, err
+}
+
+// outError is the JSON that plain callers get.
+type outError struct {
+	Code            int
+	Reason, Message string
+	Cause           *struct {
+		Code, Hop int
+		Reason    string
+	}
+}
+
+// wantRefusal expects a refusal to a plain caller, with the cause "code reason" or
+// none.
+func (a answer) wantRefusal(t testing.TB, code int, reason, cause string) outError {
+	t.Helper()
+	var e outError
+	if err := json.Unmarshal([]byte(a.body), &e); err != nil {
+		t.Fatalf("%d %.200q: %v", a.status, a.body, err)
+	}
+	got := ""
+	if e.Cause != nil {
+		if got = fmt.Sprint(e.Cause.Code, " ", e.Cause.Reason); e.Cause.Hop != 2 {
+			t.Errorf("the cause is of hop %d", e.Cause.Hop)
+		}
+	}
+	if a.status != code || e.Code != code || e.Reason != reason || e.Message == "" || got != cause {
+		t.Fatalf("got %d %s, want %d %s because of %q", a.status, a.body, code, reason, cause)
+	}
+	framed := code != 400 && code != 401 && code != 404 && code != 405
+	if h := a.header.Get("X-MTE-Relay-Error"); framed && h != fmt.Sprint(code, " ", reason) {
+		t.Errorf("X-MTE-Relay-Error %q", h)
+	}
+	if h := a.header.Get("Retry-After"); (h != "") != (code == 485) {
+		t.Errorf("%d with Retry-After %q", code, h)
+	}
+	return e
+}
+
+// mirror answers with what it got.
+func mirror(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Method", r.Method)
+	h.Set("X-Target", r.RequestURI)
+	for name, values := range r.Header {
+		h["X-Got-"+name] = values
+	}
+	switch r.URL.Path {
+	case "/204":
+		w.WriteHeader(204)
+	case "/304":
+		h.Set("ETag", `"a"`)
+		w.WriteHeader(304)
+	case "/404":
+		w.WriteHeader(404)
+		io.WriteString(w, "nothing here")
+	case "/empty":
+	case "/cookies":
+		h.Add("Set-Cookie", "a=1; Path=/")
+		h.Add("Set-Cookie", "b=2")
+	default:
+		io.Copy(w, r.Body)
+	}
+}
+
+func TestOutboundExchanges(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)})
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"} {
+		a := p.do(method, "/a%2Fb/c%20d?x=%2B&y", nil)
+		if a.status != 200 || a.header.Get("X-Method") != method || a.header.Get("X-Target") != "/a%2Fb/c%20d?x=%2B&y" {
+			t.Errorf("%s: %+v", method, a)
+		}
+	}
+	f := func(method, target string, status int, body string) answer {
+		t.Helper()
+		a := p.do(method, target, nil)
+		if a.status != status || a.body != body {
+			t.Errorf("%s %s: %d %q", method, target, a.status, a.body)
+		}
+		return a
+	}
+	f("HEAD", "/x", 200, "")
+	f("HEAD", "/404", 404, "")
+	f("GET", "/204", 204, "")
+	if a := f("GET", "/304", 304, ""); a.header.Get("ETag") != `"a"` {
+		t.Errorf("304: %v", a.header)
+	}
+	f("GET", "/404", 404, "nothing here")
+	f("GET", "/empty", 200, "")
+	f("GET", "/", 200, "")
+	if a := f("GET", "/cookies", 200, ""); fmt.Sprint(a.header["Set-Cookie"]) != "[a=1; Path=/ b=2]" {
+		t.Errorf("cookies: %v", a.header["Set-Cookie"])
+	}
+
+	// What goes along, and what does not.
+	a := p.do("GET", "/x", nil, "Cookie: c=1", "X-Twice: 1", "X-Twice: 2", "X-Forwarded-For: 1.2.3.4", "X-Mte-Outbound-Token: t",
+		"Connection: X-Listed", "X-Listed: 1", "Te: trailers", "Authorization: b")
+	for name, want := range map[string]string{
+		"Cookie": "[c=1]", "X-Twice": "[1 2]", "X-Forwarded-For": "[127.0.0.1]", "X-Mte-Outbound-Token": "[]", "X-Listed": "[]",
+		"Te": "[]", "Authorization": "[b]", "X-Mte-Relay-Client": "[]", "X-Mte-Relay-Route": "[]",
+	} {
+		if got := fmt.Sprint(a.header["X-Got-"+name]); got != want {
+			t.Errorf("%s at the origin: %s, want %s", name, got, want)
+		}
+	}
+	if v := a.header.Get("X-Mte-Relay-Route"); v != "" {
+		t.Errorf("the caller gets a route: %s", v)
+	}
+	if a := p.do("TRACE", "/", nil); a.status != 405 {
+		t.Errorf("TRACE: %d", a.status)
+	}
+	p.do("GET", "//two/slashes", nil).wantRefusal(t, 490, "invalid_request", "")
+}
+
+func TestOutboundBodies(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)})
+	for _, size := range []int{1, 10, 4096, 65535, 65536, 65537, 300000, 3 << 20} {
+		want := make([]byte, size)
+		rand.Read(want)
+		f := func(name string, body io.Reader) {
+			t.Helper()
+			if a := p.do("POST", "/x", body); a.status != 200 || a.body != string(want) {
+				t.Errorf("%d bytes %s: %d, %d bytes", size, name, a.status, len(a.body))
+			}
+		}
+		f("with a length", bytes.NewReader(want))
+		f("without", struct{ io.Reader }{bytes.NewReader(want)})
+		if size < 5000 {
+			f("a byte at a time", iotest.OneByteReader(bytes.NewReader(want)))
+		} else {
+			f("in halves", iotest.HalfReader(bytes.NewReader(want)))
+		}
+	}
+}
+
+// Each piece is seen on the other side before the next is made.
+func TestOutboundStreams(t *testing.T) {
+	pieces := make(chan string)
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := make([]byte, 100)
+		for {
+			n, err := r.Body.Read(b)
+			if n > 0 {
+				pieces <- string(b[:n])
+			}
+			if err != nil {
+				break
+			}
+		}
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			w.(http.Flusher).Flush()
+			<-pieces
+		}
+	})})
+	body, w := io.Pipe()
+	go func() {
+		for i := range 3 {
+			fmt.Fprintf(w, "piece %d", i)
+			if got := <-pieces; got != fmt.Sprintf("piece %d", i) {
+				t.Errorf("%q at the origin", got)
+			}
+		}
+		w.Close()
+	}()
+	res, err := p.client.Do(p.request(t.Context(), "POST", "/x", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		line, err := lines.ReadString('\n')
+		if err != nil || line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		lines.ReadString('\n')
+		pieces <- "seen"
+	}
+	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+// scaled is a size or count of an acceptance run, or a small one.
+func scaled[T int | int64](full, normal T) T {
+	if os.Getenv("SLUICE_SCALE") == "full" {
+		return full
+	}
+	return normal
+}
+
+// noise is an endless stream that is cheap to make and differs everywhere.
+type noise struct{ at uint64 }
+
+func (n *noise) Read(p []byte) (int, error) {
+	for i := range p {
+		x := (n.at + uint64(i)) >> 3 * 0x9e3779b97f4a7c15
+		p[i] = byte(x >> (n.at + uint64(i)&7*8))
+	}
+	n.at += uint64(len(p))
+	return len(p), nil
+}
+
+// Bulk passes byte for byte, both ways.
+func TestAcceptOutboundBulk(t *testing.T) {
+	size := scaled[int64](1<<30, 64<<20)
+	sum := func(r io.Reader) (string, int64) {
+		h := sha256.New()
+		n, err := io.Copy(h, r)
+		if err != nil {
+			t.Error(err)
+		}
+		return fmt.Sprintf("%x", h.Sum(nil)), n
+	}
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" {
+			io.CopyN(w, new(noise), size)
+			return
+		}
+		digest, n := sum(r.Body)
+		fmt.Fprintf(w, "%s %d", digest, n)
+	})})
+	want, _ := sum(io.LimitReader(new(noise), size))
+	res, err := p.client.Get("http://" + outHost + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, n := sum(res.Body)
+	res.Body.Close()
+	if n != size || got != want {
+		t.Errorf("download of %d: %d bytes, equal %v", size, n, got == want)
+	}
+	a := p.do("POST", "/", struct{ io.Reader }{io.LimitReader(new(noise), size)})
+	if a.body != fmt.Sprintf("%s %d", want, size) {
+		t.Errorf("upload of %d: %s", size, a.body)
+	}
+	r := p.request(t.Context(), "POST", "/", io.NopCloser(io.LimitReader(new(noise), size)))
+	r.ContentLength = size
+	if a, err := p.try(r); err != nil || a.body != fmt.Sprintf("%s %d", want, size) {
+		t.Errorf("upload of declared length %d: %s, %v", size, a.body, err)
+	}
+}
+
+func TestOutboundToken(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror), domain: map[string]any{"outbound_token": "let me in"}})
+	p.do("GET", "/", nil).wantRefusal(t, 401, "unauthorized", "")
+	p.do("GET", "/", nil, "X-MTE-Outbound-Token: let me").wantRefusal(t, 401, "unauthorized", "")
+	if a := p.do("GET", "/", nil, "X-MTE-Outbound-Token: let me in"); a.status != 200 || a.header.Get("X-Got-X-Mte-Outbound-Token") != "" {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestOutboundCaps(t *testing.T) {
+	const cap = 1 << 20
+	body := func(n int, declared bool) io.Reader {
+		b := bytes.NewReader(make([]byte, n))
+		if declared {
+			return b
+		}
+		return struct{ io.Reader }{b}
+	}
+	var reached atomic.Int64
+	origin := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	})
+	// Ours: nothing is sent of a body over it.
+	p := startRelayPair(t, pairOptions{origin: origin, out: []string{"MAX_REQUEST_BODY_MIB=1", "CLIENT_BUFFER_BYTES=1500000"}})
+	for _, declared := range []bool{true, false} {
+		if a := p.do("POST", "/", body(cap, declared)); a.body != fmt.Sprint(cap) {
+			t.Errorf("exactly the cap: %d %s", a.status, a.body)
+		}
+		n := reached.Load()
+		p.do("POST", "/", body(cap+1, declared)).wantRefusal(t, 481, "body_too_large", "")
+		if reached.Load() != n {
+			t.Error("the origin got some of a body over the cap")
+		}
+	}
+	// Buffered bodies share CLIENT_BUFFER_BYTES.
+	r, w := io.Pipe()
+	done := make(chan answer)
+	go func() { done <- p.do("POST", "/", r) }()
+	w.Write(make([]byte, 900000))
+	p.do("POST", "/", body(900000, false)).wantRefusal(t, 485, "upstream_capacity", "")
+	w.Close()
+	if a := <-done; a.body != "900000" {
+		t.Errorf("the buffered body: %+v", a)
+	}
+	if a := p.do("POST", "/", body(900000, false)); a.body != "900000" {
+		t.Errorf("afterwards: %+v", a)
+	}
+
+	// The other relay's.
+	p = startRelayPair(t, pairOptions{origin: origin, in: []string{"MAX_REQUEST_BODY_MIB=1"}})
+	if a := p.do("POST", "/", body(cap, true)); a.body != fmt.Sprint(cap) {
+		t.Errorf("exactly the other's cap: %d %s", a.status, a.body)
+	}
+	p.do("POST", "/", body(cap+1, true)).wantRefusal(t, 481, "body_too_large", "")
+	p.do("POST", "/", body(cap+1, false)).wantRefusal(t, 481, "body_too_large", "")
+
+	// Headers.
+	long := strings.Repeat("f", 62000)
+	if e := p.do("GET", "/", nil, "X-Fat: "+long).wantRefusal(t, 490, "invalid_request", ""); !strings.Contains(strings.ToLower(e.Message), "x-fat") {
+		t.Errorf("message %q", e.Message)
+	}
+	if e := p.do("GET", "/", nil, "A: "+long[:31000], "B: "+long[:31000]).wantRefusal(t, 490, "invalid_request", ""); !strings.Contains(e.Message, "620") {
+		t.Errorf("message %q", e.Message)
+	}
+}
+
+var errSource = errors.New("the source fails")
+
+// A caller that leaves retires its pair once it matters, and only then.
+func TestOutboundCallerLeaves(t *testing.T) {
+	arrived, goOn := make(chan string, 10), make(chan struct{}, 10)
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- r.URL.Path
+		switch r.URL.Path {
+		case "/silent":
+			<-r.Context().Done()
+		case "/stream":
+			io.WriteString(w, "begin")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case "/upload":
+			io.Copy(io.Discard, r.Body)
+		}
+		goOn <- struct{}{}
+	})})
+	retired := func() float64 { return p.out.metric("mte_relay_pairs_retired_total") }
+	f := func(name string, retires float64, target string, body io.Reader) {
+		t.Helper()
+		before := retired()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error)
+		go func() {
+			res, err := p.client.Do(p.request(ctx, "POST", target, body))
+			if err == nil {
+				_, err = io.ReadFull(res.Body, make([]byte, 5))
+				cancel()
+				res.Body.Close()
+			}
+			done <- err
+		}()
+		if got := <-arrived; got != target {
+			t.Fatalf("%s arrived", got)
+		}
+		if target == "/silent" {
+			cancel()
+		}
+		<-done
+		<-goOn // the origin has seen it go
+		p.out.untilMetric(`mte_relay_outbound_pairs{state="in_use"}`, 0)
+		if got := retired() - before; got != retires {
+			t.Errorf("%s: %v pairs retired, want %v", name, got, retires)
+		}
+		if a := p.do("GET", "/after", nil); a.status != 200 {
+			t.Errorf("%s: then %d %s", name, a.status, a.body)
+		}
+		<-arrived
+		<-goOn
+	}
+	f("before the answer", 0, "/silent", nil)
+	f("in the answer", 1, "/stream", nil)
+	f("in the request", 1, "/upload", io.MultiReader(strings.NewReader("some"), iotest.ErrReader(errSource)))
+}
