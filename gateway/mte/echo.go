@@ -15,7 +15,7 @@ import (
 // loopback port that shows what reached it, so that a first request needs nothing
 // else to be running. It is for development and has no limits but Go's own.
 //
-//	any request with a body    the body, as it comes, with its Content-Type
+//	any request with a body    the body, up to 16 MiB, with its Content-Type
 //	/events?n=5&ms=500         n server-sent events, ms milliseconds apart
 //	/status/418                that status
 //	anything else              what was asked, as JSON: method, target, headers
@@ -27,6 +27,9 @@ type echoOrigin struct {
 	ln  net.Listener
 	srv *http.Server
 }
+
+// echoBytes bounds the body that is echoed; over it: 413.
+const echoBytes = 16 << 20
 
 // startEcho starts the server on a free port of 127.0.0.1.
 func startEcho() (*echoOrigin, error) {
@@ -69,32 +72,23 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		}{r.Method, r.RequestURI, r.Host, r.Header})
 		return
 	}
+	// The body is read before the answer begins: an encrypted answer starts when
+	// the request has ended, so an echo on the way would wait for itself.
+	body, err := io.ReadAll(io.LimitReader(r.Body, echoBytes+1))
+	switch {
+	case err != nil:
+		panic(http.ErrAbortHandler)
+	case len(body) > echoBytes:
+		http.Error(w, fmt.Sprintf("the echo origin takes bodies of up to %d MiB", echoBytes>>20), http.StatusRequestEntityTooLarge)
+		return
+	}
 	if t := r.Header.Get("Content-Type"); t != "" {
 		w.Header().Set("Content-Type", t)
 	} else {
 		w.Header().Set("Content-Type", "application/octet-stream")
 	}
-	if r.ContentLength > 0 {
-		w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
-	}
-	rc := http.NewResponseController(w)
-	rc.EnableFullDuplex() // the echo begins before the body has ended
-	b := make([]byte, 32<<10)
-	for {
-		n, err := r.Body.Read(b)
-		if n > 0 {
-			if _, err := w.Write(b[:n]); err != nil {
-				return
-			}
-			rc.Flush()
-		}
-		if err == io.EOF {
-			return
-		}
-		if err != nil {
-			panic(http.ErrAbortHandler) // the answer must not look complete
-		}
-	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Write(body)
 }
 
 func echoEvents(w http.ResponseWriter, r *http.Request) {
