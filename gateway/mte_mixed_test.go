@@ -257,10 +257,13 @@ func (m *mixer) upload(conn *mteConn, q *mixedRequest) error {
 		flipAt = rng.IntN(q.up + 1)
 	}
 	for sent := 0; withBody; {
-		if q.stop >= 0 && sent >= q.stop {
+		if sent == q.stop {
 			return w.flush()
 		}
 		n := min(q.up-sent, 1+rng.IntN(len(app)))
+		if q.stop >= 0 {
+			n = min(n, q.stop-sent)
+		}
 		if rng.IntN(8) == 0 { // an empty DATA is no operation
 			if err := w.write(wire.AppendEnvelope(nil, wire.KindData, 0, 0)); err != nil {
 				return err

@@ -77,7 +77,8 @@ func stalledMemory(t *testing.T, watch time.Duration) {
 	if raceEnabled {
 		t.Skip("the race detector has memory of its own")
 	}
-	s := serve(t, "LOOPS=2")
+	// The deadline would end the stall.
+	s := serve(t, "LOOPS=2", "DELIVERY_TIMEOUT_MS=120000", "TRANSPORT_SEND_TIMEOUT_MS=130000")
 	for range 3 { // what every process does once
 		s.metric("active_websockets")
 	}

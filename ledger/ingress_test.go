@@ -3,6 +3,7 @@ package ledger
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -124,6 +125,30 @@ func TestReserveConcurrent(t *testing.T) {
 	loops.Wait()
 	close(done)
 	watcher.Wait()
+	wantEmpty(t, l)
+}
+
+// TestReserveOneWins: of what fits once only one goroutine has it at a time.
+func TestReserveOneWins(t *testing.T) {
+	l := New(small)
+	var holders atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			var c Charge
+			for range 100000 {
+				if !l.Reserve(&c, 501) {
+					continue
+				}
+				if holders.Add(1) != 1 {
+					t.Error("two hold more than half of the budget")
+				}
+				holders.Add(-1)
+				l.Return(&c, 501)
+			}
+		})
+	}
+	wg.Wait()
 	wantEmpty(t, l)
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package loop
 
 import (
@@ -10,9 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// far is a deadline that no test reaches.
-func far() int64 { return Now() + int64(time.Hour) }
 
 // socketError returns what the kernel has against a peer's socket: EPIPE, if it
 // was reset behind our end.

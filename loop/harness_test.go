@@ -296,5 +296,8 @@ func talk(c *net.TCPConn, data []byte, chunk int) error {
 	return nil
 }
 
+// far is a deadline that no test reaches.
+func far() int64 { return Now() + int64(time.Hour) }
+
 // fullScale reports whether tests are to run at the size of the acceptance.
 func fullScale() bool { return os.Getenv("SLUICE_SCALE") == "full" }

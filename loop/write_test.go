@@ -57,6 +57,33 @@ func TestWriteRefused(t *testing.T) {
 	want(t, "every byte arrives", bytes.Equal(got, data))
 }
 
+// TestUnacked: what the peer's kernel does not take is seen, until it does.
+func TestUnacked(t *testing.T) {
+	l := start(t, 1, Config{})[0]
+	var left int
+	h := &script{t: t}
+	h.write = func(c *Conn) {
+		n, _ := c.Write(make([]byte, left))
+		left -= n
+	}
+	c, peer := pair(t, l, h, nil)
+	on(t, l, func() {
+		want(t, "nothing was written", c.Unacked() == 0)
+		left = 32 << 20
+		h.write(c)
+		want(t, "the kernel holds what the peer has no room for", c.Unacked() > 0)
+	})
+	go io.Copy(io.Discard, peer)
+	eventually(t, "in the end everything is acknowledged", func() (all bool) {
+		on(t, l, func() { all = left == 0 && c.Unacked() == 0 })
+		return all
+	})
+	on(t, l, func() {
+		c.Close()
+		want(t, "a closed connection holds nothing", c.Unacked() == 0)
+	})
+}
+
 // TestWriteToTheDead: a write to a connection that was reset is an error, not a
 // signal, and the connection knows.
 func TestWriteToTheDead(t *testing.T) {

@@ -41,12 +41,12 @@ func (x *keptAlive) serve() {
 		return
 	}
 	client := store.Client{Domain: x.d.host, ID: id}
-	var known bool
-	x.touched, x.reason, known = r.pairs.Keepalive(client, x.req.Drop, x.s.l.Now(), func(touched int, reason frame.Reason) {
+	touched, reason, known := r.pairs.Keepalive(client, x.req.Drop, x.s.l.Now(), func(touched int, reason frame.Reason) {
 		x.touched, x.reason = touched, reason
 		x.s.l.Post(x)
 	})
-	if known {
+	if known { // else x is the store's until it answers
+		x.touched, x.reason = touched, reason
 		x.Deliver(x.s.l)
 	}
 }

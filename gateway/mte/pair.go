@@ -201,21 +201,26 @@ func (m *encapsulated) Deliver(*loop.Loop) {
 	x := (*pairing)(m)
 	defer x.s.submit()
 	if x.stage == callLeft {
-		for i := range x.pairs {
-			clear(x.pairs[i].Encoder)
-			clear(x.pairs[i].Decoder)
-		}
+		x.forget()
 		x.done()
 		return
 	}
-	var known bool
 	client := store.Client{Domain: x.d.host, ID: x.id}
-	x.reason, known = x.s.role.pairs.Add(client, x.pairs, x.s.l.Now(), func(reason frame.Reason) {
+	reason, known := x.s.role.pairs.Add(client, x.pairs, x.s.l.Now(), func(reason frame.Reason) {
 		x.reason = reason
 		x.s.l.Post(x)
 	})
-	if known {
+	if known { // else x is the store's until it answers
+		x.reason = reason
 		x.Deliver(x.s.l)
+	}
+}
+
+// forget wipes states that were not stored.
+func (x *pairing) forget() {
+	for i := range x.pairs {
+		clear(x.pairs[i].Encoder)
+		clear(x.pairs[i].Decoder)
 	}
 }
 
@@ -223,6 +228,7 @@ func (m *encapsulated) Deliver(*loop.Loop) {
 func (x *pairing) Deliver(l *loop.Loop) {
 	x.s.role.metrics.PairingSeconds.Update(time.Duration(l.Now() - x.begun).Seconds())
 	if x.reason != frame.NoReason {
+		x.forget()
 		x.refuse(refusal{reason: x.reason})
 		return
 	}
