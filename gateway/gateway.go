@@ -96,10 +96,11 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 	} else {
 		g.setState(stateReady)
 	}
+	// What the loops ask of the gateway must be there before they run.
+	g.watchdog = loop.WatchLoops(g.loops, cfg.Relay.CapacityMutationTimeout, g.failClosed)
 	for _, l := range g.loops {
 		go l.Run()
 	}
-	g.watchdog = loop.WatchLoops(g.loops, cfg.Relay.CapacityMutationTimeout, g.failClosed)
 	g.memory = watchMemory(g)
 	return g, nil
 }

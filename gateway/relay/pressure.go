@@ -75,9 +75,30 @@ func (r *Relay) Shed(need int64) (sockets int, bytes int64) {
 	return len(picked), bytes
 }
 
-// muchFreed is what makes it worth while to hand memory back to the system at
-// once instead of waiting for the collector.
-const muchFreed = 16 << 20
+const (
+	// muchFreed is what makes it worth while to hand memory back to the system
+	// at once instead of waiting for the collector; someFreed is enough when
+	// nothing more comes free.
+	muchFreed = 16 << 20
+	someFreed = 1 << 20
+	// upgradeFreed is what an upgrade leaves behind: the HTTP connection and
+	// what its head was parsed with.
+	upgradeFreed = 1 << 10
+)
+
+// TakeFreed reports whether enough memory was given up for a collection. One
+// goroutine calls it, a few times a second.
+func (r *Relay) TakeFreed() bool {
+	n := r.freed.Load()
+	quiet := n == r.lastFreed
+	r.lastFreed = n
+	if n < someFreed || n < muchFreed && !quiet {
+		return false
+	}
+	r.freed.Add(-n)
+	r.lastFreed = 0
+	return true
+}
 
 // shed closes k for the memory it holds, which comes free at once.
 func (k *sock) shed() {
@@ -85,13 +106,4 @@ func (k *sock) shed() {
 		k.ch.dropWaitingIf(func(p *parcel) bool { return p.from == k })
 	}
 	k.shut(closeMemory)
-}
-
-// TakeFreed reports whether much memory was given up since it last said so.
-func (r *Relay) TakeFreed() bool {
-	if r.freed.Load() < muchFreed {
-		return false
-	}
-	r.freed.Store(0)
-	return true
 }

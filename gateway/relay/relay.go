@@ -41,10 +41,11 @@ type Relay struct {
 	seed    maphash.Seed
 	lines   lines
 
-	freed    atomic.Int64 // bytes of blocks given up, see TakeFreed
-	sessions atomic.Int64 // with at least one socket
-	pressed  atomic.Bool  // memory is above its watermark
-	draining atomic.Bool  // unowned sessions are refused
+	freed     atomic.Int64 // bytes given up and not yet collected, see TakeFreed
+	lastFreed int64        // TakeFreed's own
+	sessions  atomic.Int64 // with at least one socket
+	pressed   atomic.Bool  // memory is above its watermark
+	draining  atomic.Bool  // unowned sessions are refused
 }
 
 // New makes the relay's part of each loop. Call it before the loops run.

@@ -113,6 +113,7 @@ func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, rest []byte) 
 		p.left, p.begun = p.n, true // nothing may come between its bytes
 		k.enqueue(p)
 	}
+	s.relay.freed.Add(upgradeFreed)
 	s.upgraded(k, c, sess, ch, rest)
 }
 
