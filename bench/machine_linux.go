@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,4 +57,36 @@ func kernelRelease() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
+}
+
+// onCore runs f on a thread of its own that is pinned to a core.
+func onCore(core string, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with f
+		done <- pinned(core, f)
+	}()
+	return <-done
+}
+
+func pinned(core string, f func() error) error {
+	cpu, err := strconv.Atoi(core)
+	if err != nil {
+		return fmt.Errorf("core %q: %w", core, err)
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return err
+	}
+	return f()
+}
+
+// threadCPU is the CPU time of the calling thread.
+func threadCPU() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic("BUG: no CPU clock of the thread: " + err.Error())
+	}
+	return time.Duration(t.Nano())
 }

@@ -2,7 +2,10 @@
 
 package main
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // errNotLinux: the yardsticks are written for epoll, and CPU time is read from
 // /proc. The package still builds elsewhere, so that the tree does.
@@ -13,3 +16,15 @@ func pickCores() (cores, error) { return cores{}, errNotLinux }
 func pickCongestion() (string, error) { return "", errNotLinux }
 
 func kernelRelease() string { return "" }
+
+func onCore(string, func() error) error { return errNotLinux }
+
+func threadCPU() time.Duration { return 0 }
+
+type httpLoad struct{}
+
+func dialLoad(int, []talker) (*httpLoad, error) { return nil, errNotLinux }
+
+func (*httpLoad) run(string, float64) (int, error) { return 0, errNotLinux }
+
+func (*httpLoad) close() {}

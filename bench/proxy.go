@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,15 +44,18 @@ func runProxy(l *lab, r *report) error {
 	}
 	defer nginx.stop()
 	servers := []*server{nginx}
-	if _, ok := l.target(sluiceName); ok && !l.servesEncrypting() {
-		r.note("proxy: sluice was not measured, this build has no encrypting role")
-	} else if ok {
-		ours, err := l.startPassThrough(origin.port)
+	if _, ok := l.target(sluiceName); ok {
+		ours, err := l.startRelay(origin.port)
 		if err != nil {
 			return err
 		}
 		defer ours.stop()
 		servers = append(servers, ours)
+	}
+	for _, s := range servers {
+		if err := verifyGet(s); err != nil {
+			return err
+		}
 	}
 
 	costs := make(map[string][]float64)
@@ -84,28 +89,26 @@ func (l *lab) startOrigin() (*server, error) {
 	return l.startProcess("origin", port, l.cores.generator, []string{l.tool("origin"), strconv.Itoa(port)}, nil)
 }
 
-// servesEncrypting says that the binary has the role whose pass-through routes
-// are measured; its usage text then offers the command that belongs to it.
-func (l *lab) servesEncrypting() bool {
-	usage, _ := exec.Command(l.sluicePath()).CombinedOutput() // fails by design
-	return bytes.Contains(usage, []byte("\n  call "))
-}
-
-// startPassThrough runs ours as a proxy of the origin for the host localhost.
-func (l *lab) startPassThrough(origin int) (*server, error) {
-	port, err := freePort()
+// verifyGet asks for one answer and compares it with the origin's.
+func verifyGet(s *server) error {
+	r, err := http.NewRequest("GET", fmt.Sprintf("http://127.0.0.1:%d/", s.port), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	domains := fmt.Sprintf(`{"localhost":{"upstream":"http://127.0.0.1:%d",`+
-		`"client_id_secret":"of the benchmark, long enough to be accepted",`+
-		`"pass_through_routes":["/*"]}}`, origin)
-	env := append(l.sluiceEnv(1),
-		fmt.Sprintf("PORT=%d", port),
-		"PASEO_RELAY_PORT=0",
-		"DOMAIN_MAP="+domains,
-	)
-	return l.startProcess(sluiceName, port, l.cores.server, []string{l.sluicePath(), "serve"}, env)
+	r.Host = relayedHost
+	res, err := control.Do(r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && (res.StatusCode != 200 || !bytes.Equal(body, originAnswer)) {
+		err = fmt.Errorf("status %d and %d bytes are not the origin's answer", res.StatusCode, len(body))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
 }
 
 // nginxConfig has what a fair comparison needs: no log, kept-alive connections
@@ -191,7 +194,7 @@ func (l *lab) wrk(s *server, seconds float64) (float64, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "taskset", "-c", l.cores.generator, "wrk",
 		"-t1", fmt.Sprintf("-c%d", proxyConnections), fmt.Sprintf("-d%ds", whole),
-		"-H", "Host: localhost", fmt.Sprintf("http://127.0.0.1:%d/", s.port))
+		"-H", "Host: "+relayedHost, fmt.Sprintf("http://127.0.0.1:%d/", s.port))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

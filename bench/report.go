@@ -19,17 +19,34 @@ type report struct {
 	lines    map[string][]string // raw, by scenario
 }
 
-// A check is one bar. Ours may be at most the limit.
+// A check is one bar. Ours may be at most the limit, or must be at least.
 type check struct {
 	what       string
 	got, limit float64
+	least      bool
 }
 
-func (c check) passed() bool { return c.got <= c.limit }
+func (c check) passed() bool {
+	if c.least {
+		return c.got >= c.limit
+	}
+	return c.got <= c.limit
+}
+
+// bound is the limit as the table shows it.
+func (c check) bound() string {
+	if c.least {
+		return "≥ " + number(c.limit)
+	}
+	return "≤ " + number(c.limit)
+}
 
 func (c check) verdict() string {
 	if c.passed() {
 		return "PASS"
+	}
+	if c.least {
+		return "UNDER"
 	}
 	return "OVER"
 }
@@ -50,7 +67,12 @@ func (r *report) section(title, body string) {
 }
 
 func (r *report) check(what string, got, limit float64) {
-	r.checks = append(r.checks, check{what, got, limit})
+	r.checks = append(r.checks, check{what: what, got: got, limit: limit})
+}
+
+// checkLeast is for a bar that is to be reached.
+func (r *report) checkLeast(what string, got, limit float64) {
+	r.checks = append(r.checks, check{what: what, got: got, limit: limit, least: true})
 }
 
 // note is for what was left out, and why.
@@ -58,8 +80,8 @@ func (r *report) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// over counts the missed bars.
-func (r *report) over() int {
+// missed counts the missed bars.
+func (r *report) missed() int {
 	n := 0
 	for _, c := range r.checks {
 		if !c.passed() {
@@ -80,11 +102,11 @@ func (r *report) markdown() string {
 		b.WriteString("\n" + s)
 	}
 	if len(r.checks) > 0 {
-		t := newTable("bar", "measured", "at most", "")
+		t := newTable("bar", "measured", "limit", "")
 		for _, c := range r.checks {
-			t.add(c.what, number(c.got), number(c.limit), c.verdict())
+			t.add(c.what, number(c.got), c.bound(), c.verdict())
 		}
-		fmt.Fprintf(&b, "\n### Bars\n\n%s\n%d passed, %d over.\n", t, len(r.checks)-r.over(), r.over())
+		fmt.Fprintf(&b, "\n### Bars\n\n%s\n%d passed, %d missed.\n", t, len(r.checks)-r.missed(), r.missed())
 	}
 	for _, n := range r.notes {
 		b.WriteString("\nNote: " + n + ".\n")

@@ -41,15 +41,19 @@ func TestBetweenFailure(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	f := func(got, limit float64, want string) {
+	f := func(least bool, got, limit float64, want string) {
 		t.Helper()
-		if v := (check{"x", got, limit}).verdict(); v != want {
-			t.Errorf("%v of at most %v is %s, want %s", got, limit, v, want)
+		c := check{"x", got, limit, least}
+		if v := c.verdict(); v != want {
+			t.Errorf("%v where %s is wanted is %s, want %s", got, c.bound(), v, want)
 		}
 	}
-	f(1.19, 1.2, "PASS")
-	f(1.2, 1.2, "PASS")
-	f(1.21, 1.2, "OVER")
+	f(false, 1.19, 1.2, "PASS")
+	f(false, 1.2, 1.2, "PASS")
+	f(false, 1.21, 1.2, "OVER")
+	f(true, 0.84, 0.85, "UNDER")
+	f(true, 0.85, 0.85, "PASS")
+	f(true, 0.86, 0.85, "PASS")
 }
 
 func TestOrder(t *testing.T) {

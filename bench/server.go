@@ -21,6 +21,7 @@ const (
 type server struct {
 	name   string
 	port   int
+	admin  int // port of the admin listener, of ours
 	cmd    *exec.Cmd
 	output bytes.Buffer // what it said; read only after it ended
 	ended  chan struct{}
@@ -49,6 +50,7 @@ func (l *lab) startProcess(name string, port int, onCores string, argv, env []st
 	s := &server{
 		name:  name,
 		port:  port,
+		admin: admin,
 		cmd:   exec.Command("taskset", slices.Concat([]string{"-c", onCores}, argv)...),
 		ended: make(chan struct{}),
 	}

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sluice/codec/frame"
+	wire "sluice/codec/frame"
 )
 
 // refuseBy is a script that refuses requests of the data path as a relay does, n
 // times.
-func refuseBy(n int, r frame.Reason, headers ...string) outScript {
+func refuseBy(n int, r wire.Reason, headers ...string) outScript {
 	var left atomic.Int64
 	left.Store(int64(n))
 	return func(w http.ResponseWriter, q *http.Request) bool {
@@ -27,7 +27,7 @@ func refuseBy(n int, r frame.Reason, headers ...string) outScript {
 		}
 		w.Header().Set("X-MTE-Relay-Error", strconv.Itoa(r.Code())+" "+r.String())
 		w.WriteHeader(r.Code())
-		w.Write(frame.AppendErrorFrame(nil, r, "said the test", frame.Cause{}))
+		w.Write(wire.AppendErrorFrame(nil, r, "said the test", wire.Cause{}))
 		return true
 	}
 }
@@ -52,7 +52,7 @@ func TestOutboundRefusals(t *testing.T) {
 	})})
 	p.do("GET", "/", nil)
 	p.out.untilMetric(`mte_relay_outbound_pairs{state="free"}`, 25)
-	f := func(r frame.Reason, times int, sent int64, retired, auths float64, status int, reason, cause string, headers ...string) {
+	f := func(r wire.Reason, times int, sent int64, retired, auths float64, status int, reason, cause string, headers ...string) {
 		t.Helper()
 		p.wire.play(refuseBy(times, r, headers...))
 		frames, runs := p.wire.frames.Load(), executed.Load()
@@ -85,33 +85,33 @@ func TestOutboundRefusals(t *testing.T) {
 			t.Errorf("%v: %v authentications, want %v", r, got, auths)
 		}
 	}
-	surface := func(r frame.Reason, retired, auths float64) {
+	surface := func(r wire.Reason, retired, auths float64) {
 		t.Helper()
 		f(r, 1, 1, retired, auths, 502, "upstream_response_failed", strconv.Itoa(r.Code())+" "+r.String())
 	}
-	for _, r := range []frame.Reason{frame.PairNotFound, frame.DecoderRestoreFailed, frame.EncoderRestoreFailed, frame.DecodeFailed,
-		frame.EncodeFailed, frame.EOFBeforeEnd, frame.StateStoreWriteFailed} {
+	for _, r := range []wire.Reason{wire.PairNotFound, wire.DecoderRestoreFailed, wire.EncoderRestoreFailed, wire.DecodeFailed,
+		wire.EncodeFailed, wire.EOFBeforeEnd, wire.StateStoreWriteFailed} {
 		surface(r, 1, 0)
 	}
-	for _, r := range []frame.Reason{frame.InvalidFrame, frame.FrameVersionUnsupported, frame.ReplayRejected, frame.NoDomainForHost,
-		frame.FrameTooLarge, frame.BodyTooLarge, frame.MetadataInvalid, frame.HeaderMismatch, frame.InvalidRequest, frame.Internal,
-		frame.UpstreamConnectFailed, frame.UpstreamResponseFailed} {
+	for _, r := range []wire.Reason{wire.InvalidFrame, wire.FrameVersionUnsupported, wire.ReplayRejected, wire.NoDomainForHost,
+		wire.FrameTooLarge, wire.BodyTooLarge, wire.MetadataInvalid, wire.HeaderMismatch, wire.InvalidRequest, wire.Internal,
+		wire.UpstreamConnectFailed, wire.UpstreamResponseFailed} {
 		surface(r, 0, 0)
 	}
-	for _, r := range []frame.Reason{frame.PoolExhausted, frame.UpstreamCapacity, frame.RateLimited, frame.NotOwner} {
+	for _, r := range []wire.Reason{wire.PoolExhausted, wire.UpstreamCapacity, wire.RateLimited, wire.NotOwner} {
 		f(r, 1, 1, 0, 0, 485, "upstream_capacity", strconv.Itoa(r.Code())+" "+r.String(), "Retry-After", "7")
 	}
-	surface(frame.InvalidClientID, 1, 1)
+	surface(wire.InvalidClientID, 1, 1)
 	p.out.untilMetric(`mte_relay_outbound_pairs{state="free"}`, 25)
 
 	// The same bytes, while nothing was executed.
-	f(frame.PairBusy, 1, 2, 0, 0, 200, "", "")
-	f(frame.PairBusy, 2, 2, 1, 0, 502, "upstream_response_failed", "486 pair_busy")
-	f(frame.StateStoreUnavailable, 2, 3, 0, 0, 200, "", "")
-	f(frame.StateStoreUnavailable, 3, 3, 1, 0, 502, "upstream_response_failed", "503 state_store_unavailable")
-	f(frame.StateStoreUnavailable, 1, 1, 1, 0, 502, "upstream_response_failed", "503 state_store_unavailable", "Retry-After", "60")
+	f(wire.PairBusy, 1, 2, 0, 0, 200, "", "")
+	f(wire.PairBusy, 2, 2, 1, 0, 502, "upstream_response_failed", "486 pair_busy")
+	f(wire.StateStoreUnavailable, 2, 3, 0, 0, 200, "", "")
+	f(wire.StateStoreUnavailable, 3, 3, 1, 0, 502, "upstream_response_failed", "503 state_store_unavailable")
+	f(wire.StateStoreUnavailable, 1, 1, 1, 0, 502, "upstream_response_failed", "503 state_store_unavailable", "Retry-After", "60")
 	// Not what is held no longer.
-	p.wire.play(refuseBy(1, frame.PairBusy))
+	p.wire.play(refuseBy(1, wire.PairBusy))
 	frames := p.wire.frames.Load()
 	p.do("POST", "/x", strings.NewReader(strings.Repeat("x", 100000))).wantRefusal(t, 502, "upstream_response_failed", "486 pair_busy")
 	if got := p.wire.frames.Load() - frames; got != 1 {
@@ -133,8 +133,8 @@ func TestOutboundGarbage(t *testing.T) {
 			return true
 		}
 	}
-	frameOf := func(k frame.Kind, f frame.Flags, payload string) string {
-		return string(frame.AppendEnvelope(nil, k, f, len(payload))) + payload
+	frameOf := func(k wire.Kind, f wire.Flags, payload string) string {
+		return string(wire.AppendEnvelope(nil, k, f, len(payload))) + payload
 	}
 	scripts := map[string]struct {
 		cause string
@@ -147,10 +147,10 @@ func TestOutboundGarbage(t *testing.T) {
 		"a replaced page":         {"477 eof_before_end", page(477, "<html>oops</html>", "X-MTE-Relay-Error", "477 eof_before_end")},
 		"a huge page":             {"", page(500, strings.Repeat("x", 200000))},
 		"an empty answer":         {"", page(200, "")},
-		"DATA without RESPONSE":   {"", page(200, frameOf(frame.KindData, frame.FlagEnd, "not encoded"))},
-		"a RESPONSE that is none": {"", page(200, frameOf(frame.KindResponse, 0, "\x00\xc8\x00\x00\x00\x04none"))},
+		"DATA without RESPONSE":   {"", page(200, frameOf(wire.KindData, wire.FlagEnd, "not encoded"))},
+		"a RESPONSE that is none": {"", page(200, frameOf(wire.KindResponse, 0, "\x00\xc8\x00\x00\x00\x04none"))},
 		"a huge frame":            {"", page(200, "\x89MT\x02\x02\x00\x00\x00\x7f\xff\xff\xff")},
-		"an ERROR with 200":       {"500 internal", page(200, frameOf(frame.KindError, 0, "\x01\xf4"+`{"reason":"internal"}`))},
+		"an ERROR with 200":       {"500 internal", page(200, frameOf(wire.KindError, 0, "\x01\xf4"+`{"reason":"internal"}`))},
 		"a cut connection":        {"", func(w http.ResponseWriter, _ *http.Request) bool { return cut(w) }},
 		"silence": {"", func(_ http.ResponseWriter, q *http.Request) bool {
 			io.Copy(io.Discard, q.Body)
@@ -176,10 +176,10 @@ func TestOutboundGarbage(t *testing.T) {
 		})
 	}
 	// At the control endpoints: a relay that has lost everything and answers so.
-	for _, path := range []string{frame.AuthPath, frame.PairPath} {
+	for _, path := range []string{wire.AuthPath, wire.PairPath} {
 		for name, s := range scripts {
 			t.Run(name+" at "+path, func(t *testing.T) {
-				p.wire.play(refuseBy(1, frame.InvalidToken))
+				p.wire.play(refuseBy(1, wire.InvalidToken))
 				p.do("GET", "/", nil).wantRefusal(t, 502, "upstream_response_failed", "475 invalid_token")
 				control := s.play
 				p.wire.play(func(w http.ResponseWriter, q *http.Request) bool { return q.URL.Path == path && control(w, q) })
