@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -66,11 +65,11 @@ func (g *Gateway) buildMTE() error {
 	}, role, g.loops)
 	g.encrypting = e
 	if e.listener, err = g.listen("PORT", c.Listen, 0); err != nil {
-		return errors.Join(err, g.closeListeners())
+		return err
 	}
 	for _, l := range g.loops {
 		if err := l.Accept(e.listener, e.front); err != nil {
-			return errors.Join(err, g.closeListeners())
+			return err
 		}
 	}
 	return nil

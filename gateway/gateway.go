@@ -68,28 +68,15 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 		return nil, errors.New(strings.Join(lines, "; "))
 	}
 	g := &Gateway{cfg: cfg, log: log, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
-	for i := range cfg.Loops {
-		l, err := loop.New(i, loop.Config{Log: log})
-		if err != nil {
-			return nil, err
+	if err := g.build(); err != nil {
+		g.closeListeners()
+		if g.encrypting != nil {
+			g.encrypting.role.Close()
 		}
-		g.loops = append(g.loops, l)
-	}
-	g.configVersion.Store(cfg.Version)
-	g.process = metric.NewProcess(g.processGauges())
-	if cfg.Relay.Listen.On() {
-		if err := g.buildRelay(); err != nil {
-			return nil, err
+		for _, l := range g.loops {
+			l.Discard()
 		}
-	}
-	if cfg.MTE.Listen.On() {
-		if err := g.buildMTE(); err != nil {
-			return nil, errors.Join(err, g.closeListeners())
-		}
-	}
-	var err error
-	if g.admin, err = startAdmin(g); err != nil {
-		return nil, errors.Join(err, g.closeListeners())
+		return nil, err
 	}
 	if cfg.Relay.StartDraining {
 		g.SetDraining(true)
@@ -103,6 +90,32 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 	}
 	g.memory = watchMemory(g)
 	return g, nil
+}
+
+// build makes everything that runs on the loops, and the listeners.
+func (g *Gateway) build() error {
+	for i := range g.cfg.Loops {
+		l, err := loop.New(i, loop.Config{Log: g.log})
+		if err != nil {
+			return err
+		}
+		g.loops = append(g.loops, l)
+	}
+	g.configVersion.Store(g.cfg.Version)
+	g.process = metric.NewProcess(g.processGauges())
+	if g.cfg.Relay.Listen.On() {
+		if err := g.buildRelay(); err != nil {
+			return err
+		}
+	}
+	if g.cfg.MTE.Listen.On() {
+		if err := g.buildMTE(); err != nil {
+			return err
+		}
+	}
+	var err error
+	g.admin, err = startAdmin(g)
+	return err
 }
 
 // buildRelay makes the WebSocket relay and its listener.
@@ -149,7 +162,7 @@ func (g *Gateway) buildRelay() error {
 	}
 	for _, l := range g.loops {
 		if err := l.Accept(g.listener, g.front); err != nil {
-			return errors.Join(err, g.closeListeners())
+			return err
 		}
 	}
 	return nil
@@ -184,7 +197,7 @@ func (g *Gateway) ceiling(of metric.Listener) func(evicted bool) {
 	}
 }
 
-func (g *Gateway) closeListeners() error {
+func (g *Gateway) closeListeners() {
 	if g.listener != nil {
 		g.listener.Close()
 		g.listener = nil
@@ -193,7 +206,6 @@ func (g *Gateway) closeListeners() error {
 		e.listener.Close()
 		e.listener = nil
 	}
-	return nil
 }
 
 // Ready reports whether new work is accepted.

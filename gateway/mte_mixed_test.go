@@ -584,7 +584,7 @@ func runMixed(t *testing.T, seed uint64, requests int) {
 		counts[i] = map[string]int{}
 		wg.Go(func() {
 			defer func() { m.hangUp(false) }()
-			for k := range requests / mixedPairs {
+			for k := range (requests + mixedPairs - 1) / mixedPairs {
 				mood := drawMood(m.rng)
 				if err := mood.act(m); err != nil {
 					t.Errorf("pair %d, request %d, %s: %v", i, k, mood.name, err)

@@ -79,7 +79,7 @@ type pairOptions struct {
 func startRelayPair(t testing.TB, o pairOptions) *relayPair {
 	t.Helper()
 	p := &relayPair{t: t, origin: startTestOrigin(t, o.origin)}
-	p.startIn(o.in...)
+	p.startIn("the secret", o.in...)
 	other := "http://" + p.in.addr
 	if o.wired {
 		p.wire = new(outWire)
@@ -115,8 +115,9 @@ func startRelayPair(t testing.TB, o pairOptions) *relayPair {
 }
 
 // startIn starts the other relay, or another in its place.
-func (p *relayPair) startIn(settings ...string) {
-	p.in = startMTE(p.t, append([]string{"KYBER_STRENGTH=512", domainMap("127.0.0.1", p.origin)}, settings...)...)
+func (p *relayPair) startIn(secret string, settings ...string) {
+	domains := strings.ReplaceAll(domainMap("127.0.0.1", p.origin), "the secret", secret)
+	p.in = startMTE(p.t, append([]string{"KYBER_STRENGTH=512", domains}, settings...)...)
 }
 
 // aim has the proxy pass to the other relay that runs now.

@@ -363,6 +363,9 @@ func (l *Loop) dropInbox() {
 // once. Done tells when.
 func (l *Loop) Stop() { l.Post(Func(func(l *Loop) { l.stopping = true })) }
 
+// Discard frees what New made, of a loop that Run was never called on.
+func (l *Loop) Discard() { l.closeAll() }
+
 // Condemn has the kernel reset the loop's connections when the process ends. It
 // is for a loop that does not turn over any more, right before the end: it
 // reads what belongs to the loop.
