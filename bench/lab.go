@@ -52,7 +52,8 @@ func newLab(p plan) (*lab, error) {
 		}
 		l.targets = append(l.targets, t)
 	}
-	return l, nil
+	// What runs in this process are generators, and waiting.
+	return l, pinProcess(l.cores.generator)
 }
 
 func (l *lab) progress(format string, args ...any) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -70,16 +71,40 @@ func onCore(core string, f func() error) error {
 }
 
 func pinned(core string, f func() error) error {
+	if err := pinThread(0, core); err != nil {
+		return err
+	}
+	return f()
+}
+
+// pinProcess pins every thread that this process has, and so those that they will
+// start, to a core. Programs that are started by taskset go where that says.
+func pinProcess(core string) error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		if err := pinThread(tid, core); err != nil && err != unix.ESRCH { // it has ended
+			return err
+		}
+	}
+	return nil
+}
+
+// pinThread pins a thread, 0 the calling one.
+func pinThread(tid int, core string) error {
 	cpu, err := strconv.Atoi(core)
 	if err != nil {
 		return fmt.Errorf("core %q: %w", core, err)
 	}
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return err
-	}
-	return f()
+	return unix.SchedSetaffinity(tid, &set)
 }
 
 // threadCPU is the CPU time of the calling thread.

@@ -19,6 +19,8 @@ func kernelRelease() string { return "" }
 
 func onCore(string, func() error) error { return errNotLinux }
 
+func pinProcess(string) error { return errNotLinux }
+
 func threadCPU() time.Duration { return 0 }
 
 type httpLoad struct{}

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // testLab prepares the machine for the shortest of measurements, or skips the
@@ -77,6 +83,94 @@ func TestMeasureRefusal(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "upgrade refused") {
 		t.Errorf("got %v, want the refusal", err)
 	}
+}
+
+// The load of the encrypted scenario, against the origin alone: every answer is
+// compared, and a wrong one ends the run.
+func TestHTTPLoad(t *testing.T) {
+	l := testLab(t)
+	origin, err := l.startOrigin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer origin.stop()
+	f := func(talkers []talker) (int, error) {
+		t.Helper()
+		g, err := dialLoad(origin.port, talkers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.close()
+		return g.run(l.cores.generator, 0.1)
+	}
+	if n, err := f(plainTalkers()); err != nil || n < relayedConnections {
+		t.Errorf("%d answers, %v", n, err)
+	}
+	if n, err := f([]talker{newPlainTalker(nil)}); err != nil || n == 0 {
+		t.Errorf("without a body: %d answers, %v", n, err)
+	}
+	if _, err := f([]talker{&pickyTalker{newPlainTalker(nil)}}); err == nil {
+		t.Error("a wrong answer went unseen")
+	}
+}
+
+// pickyTalker takes no answer for right.
+type pickyTalker struct{ *plainTalker }
+
+func (t *pickyTalker) take(b []byte) error {
+	b = slices.Clone(b)
+	b[0]++
+	return t.plainTalker.take(b)
+}
+
+// The origin takes bodies that come in pieces, heads too, and hangs up on what it
+// does not know.
+func TestOriginBodies(t *testing.T) {
+	l := testLab(t)
+	origin, err := l.startOrigin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer origin.stop()
+	f := func(answered bool, pieces ...string) {
+		t.Helper()
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", origin.port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		r := bufio.NewReader(c)
+		for round := range 2 { // the connection is kept
+			for _, p := range pieces {
+				if _, err := c.Write([]byte(p)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := http.ReadResponse(r, nil)
+			if !answered {
+				if err == nil {
+					t.Errorf("%q was answered", pieces)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%q, round %d: %v", pieces, round, err)
+			}
+			if body, err := io.ReadAll(res.Body); err != nil || string(body) != string(originAnswer) {
+				t.Errorf("%q: %d bytes, %v", pieces, len(body), err)
+			}
+		}
+	}
+	const head = "POST / HTTP/1.1\r\nHost: x\r\ncontent-length: 6\r\n\r\n"
+	f(true, head+"abcdef")
+	f(true, head, "abc", "def")
+	f(true, strings.Split(head+"abcdef", "")...)
+	f(true, "GET / HTTP/1.1\r\n\r\n")
+	// More than was announced, chunks, a head without an end.
+	f(false, head+"abcdefg")
+	f(false, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	f(false, strings.Repeat("x", 9000))
 }
 
 // Settings of the caller's shell must not reach the servers.

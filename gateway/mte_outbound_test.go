@@ -524,3 +524,24 @@ func TestOutboundCallerLeaves(t *testing.T) {
 	f("in the answer", 1, "/stream", nil)
 	f("in the request", 1, "/upload", io.MultiReader(strings.NewReader("some"), iotest.ErrReader(errSource)))
 }
+
+// The end of a drain cuts what is left, visibly.
+func TestOutboundDrain(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begin")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})})
+	res, err := p.client.Get("http://" + outHost + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadFull(res.Body, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	p.out.g.Drain()
+	if rest, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("the answer looks complete after %q", rest)
+	}
+}
