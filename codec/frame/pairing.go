@@ -212,6 +212,18 @@ type PairAnswer struct {
 	DecoderSecret []byte
 }
 
+// pairAnswerOverhead is what an answer takes at most besides its secrets: names, id, two nonces.
+const pairAnswerOverhead = 160
+
+// PairAnswersBytes returns room enough for AppendPairAnswers.
+func PairAnswersBytes(pairs []PairAnswer) int {
+	n := 2
+	for i := range pairs {
+		n += pairAnswerOverhead + b64.EncodedLen(len(pairs[i].EncoderSecret)) + b64.EncodedLen(len(pairs[i].DecoderSecret))
+	}
+	return n
+}
+
 // AppendPairAnswers appends the answer of PairPath.
 func AppendPairAnswers(dst []byte, pairs []PairAnswer) []byte {
 	dst = append(dst, '[')

@@ -49,9 +49,16 @@ func (x *controlCall) begin() {
 		x.tooLarge()
 		return
 	}
+	if n := x.c.BodyLength(); n > 0 {
+		x.body = make([]byte, 0, min(n, bodyAhead))
+	}
 	x.c.Take(x)
 	x.c.ReadBody()
 }
+
+// bodyAhead bounds the memory that a stated length takes before a byte of it
+// has come: a pairing of 100 fits.
+const bodyAhead = 512 << 10
 
 func (x *controlCall) tooLarge() {
 	x.c.CloseAfter()

@@ -115,6 +115,10 @@ func (s *shard) outbound(c *edge.HTTPConn, req *http1.Request, h *outboundHost) 
 		s.refusePlain(c, refusal{reason: frame.BodyTooLarge, message: messageBody}, false)
 		return
 	}
+	if err := h.tooLarge(length); err != nil {
+		s.refusePlain(c, refusalFor(err), false)
+		return
+	}
 	x := s.newOutbound()
 	x.c, x.h = c, h
 	if err := x.request.compose(s, req); err != nil {

@@ -89,6 +89,28 @@ func (h *outboundHost) acquire(s *shard, w *poolWaiter) *pooledPair {
 	return pair
 }
 
+// tooLarge refuses a body of a declared length that the other relay is known not
+// to take.
+func (h *outboundHost) tooLarge(length int64) error {
+	if length <= 0 {
+		return nil
+	}
+	h.mu.Lock()
+	id := h.pool.current
+	h.mu.Unlock()
+	if id == nil {
+		return nil // begin finds it out
+	}
+	return id.tooLarge(length)
+}
+
+func (id *identity) tooLarge(length int64) error {
+	if limit := id.relay.MaxRequestBodyBytes; limit > 0 && length > limit {
+		return &client.RequestTooLarge{Size: length, Limit: limit}
+	}
+	return nil
+}
+
 // leave takes a request out of the line. False means that it got what it waited
 // for, and will be told.
 func (h *outboundHost) leave(w *poolWaiter) bool {

@@ -74,9 +74,8 @@ func (q *outboundRequest) isHead() bool { return string(q.text[:q.method]) == "H
 // encode makes the REQUEST, and DATA of a body that was gathered. The errors are
 // those of client.Exchange.
 func (q *outboundRequest) encode(x *outbound) error {
-	relay := x.pair.of.relay
-	if limit := relay.MaxRequestBodyBytes; limit > 0 && max(q.length, int64(len(q.body))) > limit {
-		return &client.RequestTooLarge{Size: max(q.length, int64(len(q.body))), Limit: limit}
+	if err := x.pair.of.tooLarge(max(q.length, int64(len(q.body)))); err != nil {
+		return err
 	}
 	b := x.s.bufs.get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
 	b, err := x.exchange.AppendMetadata(b, q.text[:q.method], q.text[q.method:], q.length != 0)

@@ -76,11 +76,28 @@ func (x *pairing) serve() {
 		x.refuse(no)
 		return
 	}
-	x.answers = make([]frame.PairAnswer, len(x.req.Pairs))
-	x.pairs = make([]store.NewPair, len(x.req.Pairs))
+	x.makeRoom()
 	x.s.waiting = append(x.s.waiting, x)
 	x.s.submit()
 }
+
+// makeRoom allocates what the workers fill, in one piece each.
+func (x *pairing) makeRoom() {
+	r, n := x.s.role, len(x.req.Pairs)
+	x.answers = make([]frame.PairAnswer, n)
+	x.pairs = make([]store.NewPair, n)
+	secret, state := kyber.Strength(r.cfg.KyberStrength).CiphertextBytes(), r.profile.StateBytes()
+	secrets, states := make([]byte, 2*n*secret), make([]byte, 2*n*state)
+	for i := range n {
+		a, p := &x.answers[i], &x.pairs[i]
+		a.ID, p.ID = x.req.Pairs[i].ID, x.req.Pairs[i].ID
+		a.DecoderSecret, a.EncoderSecret = piece(secrets, 2*i, secret), piece(secrets, 2*i+1, secret)
+		p.Decoder, p.Encoder = piece(states, 2*i, state), piece(states, 2*i+1, state)
+	}
+}
+
+// piece is part i of b, of size bytes each.
+func piece(b []byte, i, size int) []byte { return b[i*size : (i+1)*size : (i+1)*size] }
 
 // check makes the checks that are 490 invalid_request.
 func (x *pairing) check() error {
@@ -156,28 +173,25 @@ func (t *retryTimer) OnTimer(int64) { (*shard)(t).submit() }
 // Step makes one direction: from the client's encoder key our decoder, from its
 // decoder key our encoder. It runs on a worker.
 func (x *pairing) Step(e *kyber.Engine, step int) {
-	r := x.s.role
 	i := step / 2
-	offer, answer := &x.req.Pairs[i], &x.answers[i]
-	strength := kyber.Strength(r.cfg.KyberStrength)
-	ek, person := offer.EncoderKey, offer.EncoderPerson
-	if step%2 == 1 {
-		ek, person = offer.DecoderKey, offer.DecoderPerson
+	offer, answer, pair := &x.req.Pairs[i], &x.answers[i], &x.pairs[i]
+	if step%2 == 0 {
+		answer.DecoderNonce = newNonce()
+		x.direction(e, offer.EncoderKey, offer.EncoderPerson, answer.DecoderSecret, answer.DecoderNonce, pair.Decoder)
+	} else {
+		answer.EncoderNonce = newNonce()
+		x.direction(e, offer.DecoderKey, offer.DecoderPerson, answer.EncoderSecret, answer.EncoderNonce, pair.Encoder)
 	}
+}
+
+// direction encapsulates to ek and derives the state of one direction.
+func (x *pairing) direction(e *kyber.Engine, ek, person, secret []byte, nonce uint64, state []byte) {
 	var shared [kyber.SharedKeyBytes]byte
-	secret := make([]byte, strength.CiphertextBytes())
-	if err := e.Encapsulate(strength, secret, shared[:], ek); err != nil {
+	if err := e.Encapsulate(kyber.Strength(x.s.role.cfg.KyberStrength), secret, shared[:], ek); err != nil {
 		panic("BUG: mte: a key that passed its check was refused")
 	}
-	nonce := newNonce()
-	state := r.profile.AppendInitialState(make([]byte, 0, r.profile.StateBytes()), &shared, nonce, person)
+	x.s.role.profile.AppendInitialState(state[:0], &shared, nonce, person)
 	clear(shared[:])
-	if step%2 == 0 {
-		answer.ID, x.pairs[i].ID = offer.ID, offer.ID
-		answer.DecoderSecret, answer.DecoderNonce, x.pairs[i].Decoder = secret, nonce, state
-	} else {
-		answer.EncoderSecret, answer.EncoderNonce, x.pairs[i].Encoder = secret, nonce, state
-	}
 }
 
 // newNonce draws a nonce with its top bit clear.
@@ -189,7 +203,7 @@ func newNonce() uint64 {
 
 // Done writes the answer, still on a worker, and goes back to the loop.
 func (x *pairing) Done() {
-	x.out = frame.AppendPairAnswers(nil, x.answers)
+	x.out = frame.AppendPairAnswers(make([]byte, 0, frame.PairAnswersBytes(x.answers)), x.answers)
 	x.s.l.Post((*encapsulated)(x))
 }
 
