@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -51,9 +52,33 @@ func startAdmin(g *Gateway) (*admin, error) {
 	}
 	go func() {
 		defer close(a.done)
-		a.server.Serve(ln)
+		a.server.Serve(patientListener{ln, g})
 	}()
 	return a, nil
+}
+
+// acceptPause is how long the admin listener waits when accept failed, most
+// often because descriptors ran out.
+const acceptPause = 100 * time.Millisecond
+
+// A patientListener does not end for want of descriptors: a server that gives
+// up at the first failed accept would be deaf from then on.
+type patientListener struct {
+	net.Listener
+	g *Gateway
+}
+
+func (p patientListener) Accept() (net.Conn, error) {
+	for told := false; ; told = true {
+		c, err := p.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return c, err
+		}
+		if !told {
+			p.g.log.Error("accept failed on the admin listener; it is tried again", "setting", "ADMIN_PORT", "error", err)
+		}
+		time.Sleep(acceptPause)
+	}
 }
 
 func (a *admin) stop() {

@@ -37,7 +37,9 @@ func Serve(environ []string) int {
 		log.Error("sluice cannot start", "error", err)
 		return 1
 	}
-	g.live = watchConfig(g, environ)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // which would end the process otherwise
+	g.live = watchConfig(g, environ, hup)
 	return g.Wait(signals)
 }
 

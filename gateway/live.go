@@ -18,17 +18,19 @@ type liveConfig struct {
 	g       *Gateway
 	environ []string
 	applied *config.Config
-	seen    []byte // the file as last judged, good or bad
+	seen    []byte           // the file as last judged, good or bad
+	hup     <-chan os.Signal // looks at once
 	quit    chan struct{}
 	done    chan struct{}
 }
 
-// watchConfig begins to poll the settings file; nil without one.
-func watchConfig(g *Gateway, environ []string) *liveConfig {
+// watchConfig begins to poll the settings file; nil without one. A signal on hup
+// has it looked at without waiting for the next time.
+func watchConfig(g *Gateway, environ []string, hup <-chan os.Signal) *liveConfig {
 	if g.cfg.Source.File == "" {
 		return nil
 	}
-	w := &liveConfig{g: g, environ: environ, applied: g.cfg, quit: make(chan struct{}), done: make(chan struct{})}
+	w := &liveConfig{g: g, environ: environ, applied: g.cfg, hup: hup, quit: make(chan struct{}), done: make(chan struct{})}
 	w.seen, _ = os.ReadFile(g.cfg.Source.File)
 	go w.run()
 	return w
@@ -51,6 +53,8 @@ func (w *liveConfig) run() {
 		case <-w.quit:
 			return
 		case <-tick.C:
+			w.poll()
+		case <-w.hup:
 			w.poll()
 		}
 	}

@@ -72,7 +72,7 @@ func TestAcceptOutboundOverload(t *testing.T) {
 		executed[i].Add(1)
 		time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond) // the work of the origin
 		fmt.Fprint(w, i)
-	}), out: []string{"CLIENT_MAX_PAIRS=32", "CLIENT_PAIR_ACQUIRE_WAIT_MS=15"}})
+	}), out: []string{"CLIENT_MAX_PAIRS=32", "CLIENT_PAIR_ACQUIRE_WAIT_MS=4"}})
 	stop := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() {

@@ -225,6 +225,30 @@ func TestChargesReturnAfterEveryEnd(t *testing.T) {
 	}
 }
 
+// A header that stays incomplete is waited for as long as the rest of a message,
+// whatever its length form, and what it has declared already is judged at once.
+func TestIncompleteHeader(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, "MESSAGE_IDLE_TIMEOUT_MS=500")
+	for _, kind := range kinds {
+		for _, cut := range []int{1, 5} {
+			w, _ := n.kind(kind)
+			w.raw(frameHead(opBin, true, 100, true)[:cut])
+			w.wantClose(1013, "Message timeout")
+		}
+		w, _ := n.kind(kind)
+		w.raw(frameHead(opBin, true, 1<<16, true)[:9])
+		w.wantClose(1013, "Message timeout")
+		w, _ = n.kind(kind)
+		w.raw(frameHead(opBin, true, 32<<20, true)[:10])
+		w.wantClose(1009, "Message too big")
+	}
+	// A ping whose payload does not come.
+	_, c := n.v1pair()
+	c.raw(frame(opPing, true, []byte("never whole"))[:8])
+	c.wantClose(1013, "Message timeout")
+}
+
 func TestMessageTimeout(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "MESSAGE_IDLE_TIMEOUT_MS=500")

@@ -204,6 +204,17 @@ func (c *HTTPConn) Pending() int { return len(c.out) - c.sent }
 // on a head that is already out.
 func (c *HTTPConn) CloseAfter() { c.keep = false }
 
+// TakeBack undoes StartResponse if nothing of the answer has left yet, so that
+// another can be given. It reports whether it did.
+func (c *HTTPConn) TakeBack() bool {
+	if c.Gone() || c.answer != answerOpen || !c.held || c.deferred || c.sent > 0 {
+		return false
+	}
+	c.dropOutput()
+	c.answer = answerNone
+	return true
+}
+
 // Abort ends the connection without completing the answer, so that the peer
 // cannot take it for complete: by FIN where the framing shows the cut, else by
 // reset. No OnAbort follows.

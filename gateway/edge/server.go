@@ -50,8 +50,9 @@ type Config struct {
 	WriteStall time.Duration
 
 	// MaxConnections is the ceiling of connections that are no WebSocket
-	// (HTTP_MAX_CONNECTIONS): over it the one idle longest goes; if none is
-	// idle on the accepting loop, the new one is refused by closing it.
+	// (HTTP_MAX_CONNECTIONS): over it the one idle longest goes, one with half a request
+	// if none waits for its next; if there is neither on the accepting loop, the
+	// new one is refused by closing it.
 	MaxConnections int
 
 	// OnCeiling, if set, is told of each connection that met the ceiling:
@@ -169,7 +170,7 @@ func (s *Server) Serve(sock Socket, remote netip.AddrPort, unread []byte) bool {
 func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 	sh := s.shards[sock.Loop().ID()]
 	if s.Stats.Open.Add(1) > int64(s.cfg.MaxConnections) {
-		victim := sh.idle.first()
+		victim := sh.longestIdle()
 		if victim == nil {
 			s.Stats.Open.Add(-1)
 			s.Stats.RefusedFull.Add(1)
@@ -178,14 +179,39 @@ func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 		}
 		s.Stats.EvictedIdle.Add(1)
 		s.ceiling(true)
+		half := victim.state != stateIdle
 		victim.leave()
-		victim.sock.Close()
+		if half {
+			victim.sock.Reset()
+		} else {
+			victim.sock.Close()
+		}
 	}
 	s.Stats.Accepted.Add(1)
 	c := &HTTPConn{sh: sh, sock: sock, remote: remote, state: stateGone}
 	c.goIdle()
 	c.arm()
 	return c
+}
+
+// idleLooks bounds the search for a connection to make room with.
+const idleLooks = 64
+
+// longestIdle returns the connection that goes when room is needed: the one that
+// has waited longest for a request, or else for the rest of one that nobody
+// works at. nil if there is none.
+func (sh *shard) longestIdle() *HTTPConn {
+	if c := sh.idle.first(); c != nil {
+		return c
+	}
+	c := sh.busy.head.next
+	for n := 0; c != &sh.busy.head && n < idleLooks; n++ {
+		if c.state == stateHead || c.state == stateDraining {
+			return c
+		}
+		c = c.next
+	}
+	return nil
 }
 
 func (s *Server) ceiling(evicted bool) {

@@ -328,6 +328,8 @@ func (g *testGateway) refuseFailed(c *edge.HTTPConn, _ *proxyRoute, f originFail
 	c.Reply(502, "text/plain", []byte(f.detail))
 }
 
+func (g *testGateway) cutFailed(*edge.HTTPConn, *proxyRoute, originFailure) {}
+
 func startGateway(t testing.TB, addr string, cfg originConfig, up *upstream, loops int) *testGateway {
 	t.Helper()
 	g := &testGateway{t: t}

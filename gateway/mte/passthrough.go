@@ -39,6 +39,14 @@ func (s *shard) passThrough(c *edge.HTTPConn, req *http1.Request, d *domain) {
 
 // refuseFailed implements proxyRefuser.
 func (s *shard) refuseFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) {
+	s.refuse(c, &r.to, refusal{reason: s.logFailed(c, r, f)})
+}
+
+// cutFailed implements proxyRefuser.
+func (s *shard) cutFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) { s.logFailed(c, r, f) }
+
+// logFailed writes the line about a failed origin and returns the reason.
+func (s *shard) logFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) frame.Reason {
 	reason, why := frame.UpstreamConnectFailed, logConnect
 	if f.kind == failResponse {
 		reason, why = frame.UpstreamResponseFailed, logResponse
@@ -46,5 +54,5 @@ func (s *shard) refuseFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) {
 	if log := s.line(why, c, r.domain); log != nil {
 		log.Warn("a plain request failed at its origin", "code", reason.Code(), "reason", reason.String(), "detail", f.detail)
 	}
-	s.refuse(c, &r.to, refusal{reason: reason})
+	return reason
 }

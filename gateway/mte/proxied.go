@@ -39,6 +39,8 @@ type proxyRoute struct {
 // A proxyRefuser answers a request whose origin failed before it had answered.
 type proxyRefuser interface {
 	refuseFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure)
+	// cutFailed is told of a failure behind an answer that has begun to leave.
+	cutFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure)
 }
 
 // hasDotSegment reports whether a segment of the path is "." or "..", also
@@ -292,11 +294,16 @@ func (k *proxiedSink) OnEnd(o *originCall) {
 func (k *proxiedSink) OnFail(_ *originCall, f originFailure) {
 	x := (*proxied)(k)
 	c, route, answering := x.c, x.route, x.state != proxyAsking
+	if answering && c.TakeBack() {
+		answering = false // the fault came with the head: nobody has seen an answer
+		c.CloseAfter()
+	}
 	if !answering && !x.endsSoon() {
 		c.CloseAfter()
 	}
 	x.over()
 	if answering {
+		route.refuser.cutFailed(c, &route, f)
 		c.Abort()
 	} else {
 		route.refuser.refuseFailed(c, &route, f)

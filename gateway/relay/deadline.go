@@ -50,7 +50,7 @@ func (k *sock) nextDeadline() int64 {
 	}
 	if k.holds != 0 {
 		when = min(when, max(k.heldSince, k.lastPong)+pausedPong)
-	} else if k.in.active {
+	} else if k.in.begun() {
 		when = min(when, k.in.judgeAt(int64(cfg.MessageIdle)))
 	}
 	if k.nextPing != 0 {
@@ -138,7 +138,7 @@ func (k *sock) checkSource(now int64) {
 		k.shut(closeBudget)
 		return
 	}
-	if k.holds == 0 && k.in.active {
+	if k.holds == 0 && k.in.begun() {
 		if k.in.idle(now, int64(cfg.MessageIdle)) {
 			k.shut(closeMessageIdle)
 			return

@@ -76,6 +76,9 @@ func (in *inbound) begin(h *ws.Header, now int64) {
 	in.fin, in.mask, in.left = h.Fin, h.Mask, int64(h.Length)
 }
 
+// begun reports whether a message is under way, or the first bytes of one.
+func (in *inbound) begun() bool { return in.active || len(in.rest) > 0 }
+
 // gained notes progress of the message.
 func (in *inbound) gained(now int64) {
 	in.lastGain = now

@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"encoding/binary"
+	"math"
+
 	"sluice/codec/ws"
 	"sluice/ledger"
 	"sluice/loop"
@@ -210,13 +213,20 @@ func (k *sock) step(b []byte, i int, t *batch, pre *ledger.Charge) (n int, more 
 		return 0, false
 	}
 	if head == 0 {
-		in.rest = append(in.rest[:0], b[i:]...)
+		if in.declared(b[i:]) > k.ceiling() {
+			t.flush()
+			if k.state == open {
+				k.shut(closeTooBig)
+			}
+			return 0, false
+		}
+		k.keepRest(b[i:])
 		return 0, false
 	}
 	if h.Op.IsControl() {
 		end := i + head + int(h.Length)
 		if end > len(b) {
-			in.rest = append(in.rest[:0], b[i:]...)
+			k.keepRest(b[i:])
 			return 0, false
 		}
 		p := b[i+head : end]
@@ -249,6 +259,26 @@ func (k *sock) settled(t *batch) bool {
 		k.sendPongs()
 	}
 	return k.state == open
+}
+
+// keepRest keeps an incomplete header or control frame. Its bytes are the
+// beginning of a message, and are waited for as long as for the rest of one.
+func (k *sock) keepRest(b []byte) {
+	k.in.rest = append(k.in.rest[:0], b...)
+	k.in.gained(k.shard.l.Now())
+}
+
+// declared is the message size that an incomplete header has stated already: its
+// length stands in front of the mask. 0 if it has not.
+func (in *inbound) declared(h []byte) int64 {
+	if len(h) < 10 || h[1]&0x7f != 127 {
+		return 0
+	}
+	n := int64(binary.BigEndian.Uint64(h[2:10]) & math.MaxInt64)
+	if in.active {
+		n = min(n, math.MaxInt64-in.size) + in.size
+	}
+	return n
 }
 
 // ceiling is the largest message of the socket, payload bytes.
