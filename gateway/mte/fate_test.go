@@ -283,7 +283,7 @@ func TestClientGone(t *testing.T) {
 		})})
 		c := r.client()
 		c.pair()
-		f := func(path string, build func(p *testPair) []byte, length int, want fate) {
+		f := func(when string, build func(p *testPair) []byte, length int, want fate) {
 			t.Helper()
 			for len(began) > 0 {
 				<-began
@@ -293,7 +293,7 @@ func TestClientGone(t *testing.T) {
 			conn := c.dial()
 			fmt.Fprintf(conn, "%s%s", c.head("POST", "/", "Content-Type: "+typeFrames, "Content-Length: "+strconv.Itoa(len(b)+length)), b)
 			<-began
-			if path == "endless" {
+			if when == "answer" {
 				conn.Read(make([]byte, 1)) // the answer is under way
 			}
 			conn.Close()
