@@ -98,6 +98,7 @@ type Loop struct {
 	spare    []*Conn // the other of two slices that ready swaps with
 	wheel    wheel
 	spin     spinner
+	sleepy   bool  // the last wait had to block
 	now      int64 // nanoseconds since start of the process, of this turn
 	buf      []byte
 	vec      Vec
@@ -188,55 +189,72 @@ func (l *Loop) AddHook(h TurnHook) { l.hooks = append(l.hooks, h) }
 // Run turns the loop until Stop. It is the loop's goroutine.
 func (l *Loop) Run() {
 	defer close(l.done)
-	lastYield := Now()
+	now := Now()
+	begun, lastYield, worked := now, now, false
 	for !l.stopping {
-		n := l.poll.ask()
-		if n == 0 && len(l.ready) == 0 && !l.woken.Load() {
-			n = l.wait(&lastYield)
+		n := 0
+		if !l.sleepy || l.due() {
+			n = l.poll.ask()
 		}
-		start := Now()
-		l.now = start
-		worked := l.turn(n)
-		end := Now()
-		l.stats.Turns.Add(1)
-		if d := end - start; worked {
+		now = Now()
+		if l.stats.Turns.Add(1); worked {
+			d := now - begun
 			l.stats.BusyNanos.Add(d)
 			if d > l.stats.LongestTurn.Load() {
 				l.stats.LongestTurn.Store(d)
 			}
 		}
-		if end-lastYield > int64(l.cfg.Yield) {
+		if now-lastYield > int64(l.cfg.Yield) {
 			runtime.Gosched()
-			lastYield = Now()
+			now = Now()
+			lastYield = now
 		}
+		if n == 0 && !l.due() {
+			if n, now = l.wait(now); l.sleepy {
+				lastYield = now // blocking gave the processor away
+			}
+		}
+		begun, l.now = now, now
+		worked = l.turn(n)
 	}
 	l.closeAll()
 }
 
+// due reports whether there is something to do without an event.
+func (l *Loop) due() bool { return len(l.ready) > 0 || l.woken.Load() }
+
+// briefWait is how soon a blocking wait must end to say that it need not have
+// been one: what came was there, or nearly.
+const briefWait = int64(3 * time.Microsecond)
+
 // wait blocks until an event, a message or the next deadline; where waits have
-// been short of late it first spins.
-func (l *Loop) wait(lastYield *int64) int {
+// been short of late it first spins. A loop that had to block is sleepy: it will
+// most likely have to again, and does not ask first.
+func (l *Loop) wait(begin int64) (n int, now int64) {
 	next := l.wheel.next()
-	begin := Now()
-	now := begin
+	now = begin
 	if l.spin.worth() {
 		for end := begin + l.spin.limit; now < end && now < next; now = Now() {
 			if n := l.poll.ask(); n > 0 {
+				l.sleepy = false
+				now = Now()
 				l.spin.waited(now - begin)
-				return n
+				return n, now
 			}
 		}
 	}
 	if next <= now {
-		return 0
+		l.sleepy = false
+		return 0, now
 	}
-	n := l.poll.block(next - now)
+	n = l.poll.block(next - now)
+	blocked := now
 	now = Now()
-	*lastYield = now // blocking gave the processor away
+	l.sleepy = now-blocked > briefWait
 	if n > 0 {
 		l.spin.waited(now - begin)
 	}
-	return n
+	return n, now
 }
 
 // turn handles n events and everything else that is due.
