@@ -264,7 +264,13 @@ func TestOutboundCaps(t *testing.T) {
 	done := make(chan answer)
 	go func() { done <- p.do("POST", "/", r) }()
 	w.Write(make([]byte, 900000))
-	p.do("POST", "/", body(900000, false)).wantRefusal(t, 485, "upstream_capacity", "")
+	// The pipe is read before the bytes are in the relay: until they are, there
+	// is room for the second body.
+	var second answer
+	if !poll(func() bool { second = p.do("POST", "/", body(900000, false)); return second.status != 200 }) {
+		t.Fatal("two buffered bodies of more than CLIENT_BUFFER_BYTES")
+	}
+	second.wantRefusal(t, 485, "upstream_capacity", "")
 	w.Close()
 	if a := <-done; a.body != "900000" {
 		t.Errorf("the buffered body: %+v", a)
