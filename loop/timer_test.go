@@ -122,7 +122,10 @@ func (m *wheelModel) play(script []byte) {
 	distance := func(a, b byte) int64 {
 		return int64(a&0xf|1) << (b % 56)
 	}
-	for ; len(script) >= 4; script = script[4:] {
+	// The clock counts nanoseconds since the process started: it ends in 292
+	// years, and so do the scripts, well before it would run over.
+	const end = 1 << 61
+	for ; len(script) >= 4 && m.l.now < end; script = script[4:] {
 		op, i, a, b := script[0], script[1], script[2], script[3]
 		c := m.timers[int(i)%len(m.timers)]
 		d := distance(a, b)
