@@ -15,9 +15,6 @@ const (
 	// gets a fresh sync; watchSecond later it is closed. Contract, relay §2.
 	watchFirst  = int64(10e9)
 	watchSecond = int64(5e9)
-	// watchTogether is how close to now a channel counts as due too, so that
-	// clients that came together cost control one sync.
-	watchTogether = int64(100e6)
 )
 
 // What control is told of a connectionId.
@@ -122,7 +119,7 @@ func (sess *session) OnTimer(now int64) {
 		if ch.dueAt == 0 {
 			continue
 		}
-		if ch.dueAt <= now+watchTogether {
+		if ch.dueAt <= now {
 			switch {
 			case ch.warned:
 				dead = true
