@@ -194,6 +194,8 @@ type rawOrigin struct {
 	ln net.Listener
 	up *upstream
 
+	ended chan struct{} // closed when the test is over
+
 	mu    sync.Mutex
 	conns int
 	serve func(c *originPeer)
@@ -209,8 +211,18 @@ func (o *rawOrigin) play(f func(c *originPeer)) {
 // originPeer is one connection that the origin has accepted.
 type originPeer struct {
 	*net.TCPConn
-	t testing.TB
-	r *bufio.Reader
+	t     testing.TB
+	r     *bufio.Reader
+	ended chan struct{}
+}
+
+// hold keeps the connection as it is until released is closed, or the test is
+// over: one that failed must not wait for the release that it never came to.
+func (c *originPeer) hold(released chan struct{}) {
+	select {
+	case <-released:
+	case <-c.ended:
+	}
 }
 
 // listenRaw starts an origin that plays serve on each connection and closes it
@@ -225,7 +237,7 @@ func listenRaw(t testing.TB, serve func(c *originPeer)) *rawOrigin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &rawOrigin{t: t, ln: ln, up: up, serve: serve}
+	o := &rawOrigin{t: t, ln: ln, up: up, ended: make(chan struct{}), serve: serve}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -239,12 +251,13 @@ func listenRaw(t testing.TB, serve func(c *originPeer)) *rawOrigin {
 			o.mu.Unlock()
 			conn.SetDeadline(time.Now().Add(2 * originPatience))
 			all.Go(func() {
-				serve(&originPeer{conn.(*net.TCPConn), t, bufio.NewReader(conn)})
+				serve(&originPeer{conn.(*net.TCPConn), t, bufio.NewReader(conn), o.ended})
 				conn.Close()
 			})
 		}
 	})
 	t.Cleanup(func() {
+		close(o.ended)
 		ln.Close()
 		all.Wait()
 	})
