@@ -126,24 +126,25 @@ func TestStalledDestinationStopsItsSource(t *testing.T) {
 			otherc.text("others")
 			others.wantText("others")
 		}
-		go st.finish()
-		received := 0
-		for {
+		sent := make(chan int, 1)
+		go func() {
+			n := st.finish()
+			src.text("last")
+			sent <- n
+		}()
+		for received := 0; ; received++ {
 			m, err := dst.message(patience)
 			if err != nil {
 				t.Fatalf("%s: %v", way, err)
 			}
+			if m.op == opText {
+				if n := <-sent; received != n {
+					t.Errorf("%s: %d of %d messages", way, received, n)
+				}
+				break
+			}
 			if !bytes.Equal(m.data, numbered(received, stuffed)) {
 				t.Fatalf("%s: message %d: %v", way, received, m)
-			}
-			received++
-			select {
-			case <-st.done:
-			default:
-				continue
-			}
-			if received == int(st.sent.Load()) {
-				break
 			}
 		}
 		dst.barrier()

@@ -234,14 +234,14 @@ func TestOriginAnswersEarly(t *testing.T) {
 	p.on(func() { c.o.Write([]byte("x")) })
 	c.wantAnswer(200, "hello")
 	backlogs := 0
-	p.await("the call to be deaf, and OnDrain for each backlog", func() bool {
+	p.await("the call to be deaf, and OnDrain for each backlog and that", func() bool {
 		// The kernel may take a backlog after all, more than once.
-		for backlogs == c.drains && !c.o.Deaf() {
+		for backlogs <= c.drains && !c.o.Deaf() {
 			if c.o.Write(make([]byte, 1<<20)) {
 				backlogs++
 			}
 		}
-		return c.o.Deaf() && c.drains == backlogs
+		return c.o.Deaf() && c.drains >= max(1, backlogs)
 	})
 	p.on(func() { c.o.End() })
 	close(stay)
