@@ -25,3 +25,6 @@ func (g *Gateway) Failed() <-chan int { return g.failed }
 
 // CheckPairs looks for pairs of outbound hosts that were lost or counted twice.
 func (g *Gateway) CheckPairs() error { return g.encrypting.role.CheckPairs() }
+
+// Relayed returns how many requests are under way through the encrypting relay.
+func (g *Gateway) Relayed() int64 { return g.encrypting.role.Active() }

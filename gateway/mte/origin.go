@@ -59,6 +59,8 @@ const (
 	// failResponse: the origin closed or reset the connection, broke HTTP, was
 	// too slow, or would not read the request.
 	failResponse
+	// failShutdown: the process ends, and the origin had not answered yet.
+	failShutdown
 )
 
 type callState uint8

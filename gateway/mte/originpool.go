@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"sluice/codec/http1"
@@ -50,7 +51,8 @@ const (
 )
 
 // An originPool is one loop's connections to origins. It belongs to that loop's
-// goroutine: a request that is relayed does not leave the loop of its client.
+// goroutine, one counter apart: a request that is relayed does not leave the loop
+// of its client.
 //
 // An idle connection owns no buffer of ours; what crypto/tls keeps for itself,
 // a buffer of up to one record, stays with it.
@@ -73,7 +75,9 @@ type originPool struct {
 	over   *originCall // ended in this turn
 	free   *originCall
 
+	proxied     *proxied // under way, linked through next
 	freeProxied *proxied
+	passing     atomic.Int64 // how many are under way; sampled from anywhere
 }
 
 // newOriginPool makes a loop's pool. Call it before the loop runs, or on it.

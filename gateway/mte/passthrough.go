@@ -39,7 +39,11 @@ func (s *shard) passThrough(c *edge.HTTPConn, req *http1.Request, d *domain) {
 
 // refuseFailed implements proxyRefuser.
 func (s *shard) refuseFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) {
-	s.refuse(c, &r.to, refusal{reason: s.logFailed(c, r, f)})
+	no := refusal{reason: s.logFailed(c, r, f)}
+	if f.kind == failShutdown {
+		no.message = messageShutdown
+	}
+	s.refuse(c, &r.to, no)
 }
 
 // cutFailed implements proxyRefuser.
@@ -48,7 +52,7 @@ func (s *shard) cutFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) { s.
 // logFailed writes the line about a failed origin and returns the reason.
 func (s *shard) logFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure) frame.Reason {
 	reason, why := frame.UpstreamConnectFailed, logConnect
-	if f.kind == failResponse {
+	if f.kind != failConnect {
 		reason, why = frame.UpstreamResponseFailed, logResponse
 	}
 	if log := s.line(why, c, r.domain); log != nil {

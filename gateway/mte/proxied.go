@@ -107,7 +107,7 @@ type proxied struct {
 	completed bool // the answer went out with its last data
 	wait      loop.Timer
 
-	next *proxied // in the pool's free list
+	prev, next *proxied // in the pool's list of those under way; next in the free one
 }
 
 // proxy passes a plain request on, and its answer back, both as streams: what one
@@ -136,10 +136,16 @@ func (p *originPool) proxy(c *edge.HTTPConn, req *http1.Request, route *proxyRou
 func (p *originPool) newProxied() *proxied {
 	x := p.freeProxied
 	if x == nil {
-		return &proxied{p: p}
+		x = new(proxied)
+	} else {
+		p.freeProxied = x.next
 	}
-	p.freeProxied = x.next
-	*x = proxied{p: p}
+	*x = proxied{p: p, next: p.proxied}
+	if x.next != nil {
+		x.next.prev = x
+	}
+	p.proxied = x
+	p.passing.Add(1)
 	return x
 }
 
@@ -149,8 +155,39 @@ func (x *proxied) over() {
 		panic("BUG: mte: proxied request ended twice")
 	}
 	x.wait.Stop()
-	*x = proxied{p: x.p, state: proxyOver, next: x.p.freeProxied}
-	x.p.freeProxied = x
+	p := x.p
+	if x.prev != nil {
+		x.prev.next = x.next
+	} else {
+		p.proxied = x.next
+	}
+	if x.next != nil {
+		x.next.prev = x.prev
+	}
+	p.passing.Add(-1)
+	*x = proxied{p: p, state: proxyOver, next: p.freeProxied}
+	p.freeProxied = x
+}
+
+// shutDown ends the request because the process does: it is refused, or its answer
+// cut short so that nobody takes it for complete.
+func (x *proxied) shutDown() {
+	c, route := x.c, x.route
+	c.CloseAfter()
+	switch x.state {
+	case proxyAsking:
+		x.o.Cancel()
+		x.over()
+		route.refuser.refuseFailed(c, &route, originFailure{failShutdown, messageShutdown})
+	case proxyAnswering:
+		x.o.Cancel()
+		x.over()
+		c.Abort()
+	case proxyEnding:
+		x.finish()
+	default:
+		panic("BUG: mte: a request that is over is under way")
+	}
 }
 
 // OnBody passes a part of the client's body on.

@@ -13,16 +13,16 @@ func (r *Role) Drain(on bool) { r.draining.Store(on) }
 func (r *Role) Active() (n int64) {
 	for _, s := range r.shards {
 		if s != nil {
-			n += s.active.Load()
+			n += s.active.Load() + s.origins.passing.Load()
 		}
 	}
 	return n
 }
 
-// CloseRest ends what is left of the requests through pairs: those that have no
-// answer yet are refused, an answer under way ends in an ERROR frame, and their
-// connections close behind that. What remains afterwards is for
-// edge.Server.CloseAll.
+// CloseRest ends what is left of the requests: those that have no answer yet are
+// refused, an answer under way ends in an ERROR frame, or cut short where it is a
+// plain one, and their connections close behind that. What remains afterwards is
+// for edge.Server.CloseAll.
 func (r *Role) CloseRest() {
 	for _, s := range r.shards {
 		if s != nil {
@@ -42,6 +42,11 @@ func (m *closeRest) Deliver(*loop.Loop) {
 		st = next
 	}
 	for x := s.outbounds; x != nil; {
+		next := x.next
+		x.shutDown()
+		x = next
+	}
+	for x := s.origins.proxied; x != nil; {
 		next := x.next
 		x.shutDown()
 		x = next
