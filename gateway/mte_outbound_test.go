@@ -45,7 +45,11 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestOutboundExchanges(t *testing.T) {
-	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)})
+	outboundExchanges(t, startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)}))
+}
+
+// outboundExchanges needs a mirror for an origin.
+func outboundExchanges(t *testing.T, p *relayPair) {
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"} {
 		a := p.do(method, "/a%2Fb/c%20d?x=%2B&y", nil)
 		if a.status != 200 || a.header.Get("X-Method") != method || a.header.Get("X-Target") != "/a%2Fb/c%20d?x=%2B&y" {
@@ -94,7 +98,11 @@ func TestOutboundExchanges(t *testing.T) {
 }
 
 func TestOutboundBodies(t *testing.T) {
-	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)})
+	outboundBodies(t, startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror)}))
+}
+
+// outboundBodies needs a mirror for an origin.
+func outboundBodies(t *testing.T, p *relayPair) {
 	for _, size := range []int{1, 10, 4096, 65535, 65536, 65537, 300000, 3 << 20} {
 		want := make([]byte, size)
 		rand.Read(want)
@@ -114,26 +122,37 @@ func TestOutboundBodies(t *testing.T) {
 	}
 }
 
+// A talkative origin passes on each piece of a body as it comes, and then sends
+// events, each when the one before was seen.
+type talkative struct{ pieces chan string }
+
+func (o *talkative) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b := make([]byte, 100)
+	for {
+		n, err := r.Body.Read(b)
+		if n > 0 {
+			o.pieces <- string(b[:n])
+		}
+		if err != nil {
+			break
+		}
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i := range 3 {
+		fmt.Fprintf(w, "data: %d\n\n", i)
+		w.(http.Flusher).Flush()
+		<-o.pieces
+	}
+}
+
 // Each piece is seen on the other side before the next is made.
 func TestOutboundStreams(t *testing.T) {
-	pieces := make(chan string)
-	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := make([]byte, 100)
-		for {
-			n, err := r.Body.Read(b)
-			if n > 0 {
-				pieces <- string(b[:n])
-			}
-			if err != nil {
-				break
-			}
-		}
-		for i := range 3 {
-			fmt.Fprintf(w, "data: %d\n\n", i)
-			w.(http.Flusher).Flush()
-			<-pieces
-		}
-	})})
+	origin := &talkative{make(chan string)}
+	outboundStreams(t, startRelayPair(t, pairOptions{origin: origin}), "/x", origin.pieces)
+}
+
+// outboundStreams needs a talkative origin.
+func outboundStreams(t *testing.T, p *relayPair, target string, pieces chan string) {
 	body, w := io.Pipe()
 	go func() {
 		for i := range 3 {
@@ -144,7 +163,7 @@ func TestOutboundStreams(t *testing.T) {
 		}
 		w.Close()
 	}()
-	res, err := p.client.Do(p.request(t.Context(), "POST", "/x", body))
+	res, err := p.client.Do(p.request(t.Context(), "POST", target, body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,6 +89,18 @@ func startRelayPair(t testing.TB, o pairOptions) *relayPair {
 	p.out = startMTE(t, settings...)
 	// When it ends, what the other relay has with its origin is still there.
 	p.out.descriptors, p.out.goroutines = math.MaxInt, math.MaxInt
+	p.connect()
+	t.Cleanup(func() {
+		if err := p.out.g.CheckPairs(); err != nil {
+			t.Error(err)
+		}
+		p.out.untilMetric(`mte_relay_outbound_pairs{state="in_use"}`, 0)
+	})
+	return p
+}
+
+// connect makes the client.
+func (p *relayPair) connect() {
 	tr := &http.Transport{
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, p.out.addr)
@@ -97,14 +109,7 @@ func startRelayPair(t testing.TB, o pairOptions) *relayPair {
 		MaxIdleConnsPerHost: 2048,
 	}
 	p.client = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	t.Cleanup(func() {
-		tr.CloseIdleConnections()
-		if err := p.out.g.CheckPairs(); err != nil {
-			t.Error(err)
-		}
-		p.out.untilMetric(`mte_relay_outbound_pairs{state="in_use"}`, 0)
-	})
-	return p
+	p.t.Cleanup(tr.CloseIdleConnections)
 }
 
 // startIn starts the other relay, or another in its place.
