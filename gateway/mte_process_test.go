@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -140,16 +141,24 @@ type relayProcesses struct {
 	settings        []string // of the inbound one
 }
 
-// startRelayProcesses starts both; o.wired and o.domain are not looked at.
+// startRelayProcesses starts both; o.wired is not looked at.
 func startRelayProcesses(t testing.TB, o pairOptions) *relayProcesses {
 	t.Helper()
 	p := &relayProcesses{relayPair: &relayPair{t: t, origin: startTestOrigin(t, o.origin)}, settings: o.in}
 	p.serveIn("the secret")
-	m, _ := json.Marshal(map[string]any{outHost: map[string]any{"outbound": "http://" + p.in.addr}})
-	p.outward = serveMTE(t, append([]string{"DOMAIN_MAP=" + string(m)}, o.out...)...)
-	p.out = p.outward.mteNode
+	entry := map[string]any{"outbound": "http://" + p.in.addr}
+	maps.Copy(entry, o.domain)
+	p.serveOut(entry, o.out...)
 	p.connect()
 	return p
+}
+
+// serveOut starts the outbound process, or another beside it.
+func (p *relayProcesses) serveOut(entry map[string]any, settings ...string) {
+	p.t.Helper()
+	m, _ := json.Marshal(map[string]any{outHost: entry})
+	p.outward = serveMTE(p.t, append([]string{"DOMAIN_MAP=" + string(m)}, settings...)...)
+	p.out = p.outward.mteNode
 }
 
 // serveIn starts the inbound process, or another at its place.

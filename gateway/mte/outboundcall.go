@@ -91,7 +91,7 @@ func (x *relayCall) OnEnd(o *originCall) {
 
 // OnFail implements originSink.
 func (x *relayCall) OnFail(_ *originCall, f originFailure) {
-	x.control.fail(refusalOf(f), refillRetry)
+	x.control.failFor(refusalOf(f), f.detail, refillRetry)
 }
 
 // OnDrain implements originSink.

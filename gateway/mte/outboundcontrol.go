@@ -322,10 +322,13 @@ func (c *control) backOff(r *client.Refusal) {
 }
 
 // fail ends what was being done without success.
-func (c *control) fail(no refusal, pause int64) {
+func (c *control) fail(no refusal, pause int64) { c.failFor(no, no.message, pause) }
+
+// failFor is fail with what the log is told, and callers are not.
+func (c *control) failFor(no refusal, detail string, pause int64) {
 	h, now := c.h, c.h.home.l.Now()
 	if log := h.r.limit.Line(logPairing, now); log != nil {
-		log.Warn("a control call to the other relay failed", "host", h.host, "code", no.reason.Code(), "reason", no.reason.String(), "detail", no.message)
+		log.Warn("a control call to the other relay failed", "host", h.host, "code", no.reason.Code(), "reason", no.reason.String(), "detail", detail)
 	}
 	refresh := c.asking == askAuth && c.session.Known()
 	if !c.refill || refresh {
