@@ -56,13 +56,13 @@ func runEncrypted(l *lab, r *report) error {
 		cpu     []float64
 		allocs  []float64
 	}{
-		{name: "plain", talkers: plainTalkers()},
+		{name: "plain", talkers: plainTalkers(relayedHost)},
 		{name: "encrypted", talkers: encrypted},
 	}
 	for round := range l.plan.rounds {
 		for i := range kinds {
 			k := &kinds[(i+round)%len(kinds)] // turns, as in alternate
-			cost, err := l.relayedCost(s, k.talkers)
+			cost, err := l.relayedCost(k.talkers, s)
 			if err != nil {
 				return fmt.Errorf("%s: %w", k.name, err)
 			}
@@ -87,14 +87,6 @@ func runEncrypted(l *lab, r *report) error {
 	return nil
 }
 
-func plainTalkers() (all []talker) {
-	body := bytes.Repeat([]byte{'y'}, relayedBody)
-	for range relayedConnections {
-		all = append(all, newPlainTalker(body))
-	}
-	return all
-}
-
 func encryptedTalkers(port int) (all []talker, err error) {
 	session, err := authenticate(port)
 	if err != nil {
@@ -112,9 +104,10 @@ func encryptedTalkers(port int) (all []talker, err error) {
 	return all, nil
 }
 
-// relayedCost runs a load for a warm-up and for a measurement.
-func (l *lab) relayedCost(s *server, talkers []talker) (cost relayedCost, err error) {
-	g, err := dialLoad(s.port, talkers)
+// relayedCost runs a load for a warm-up and for a measurement. The load goes to
+// the first of the servers; what it costs all of them is added up.
+func (l *lab) relayedCost(talkers []talker, servers ...*server) (cost relayedCost, err error) {
+	g, err := dialLoad(servers[0].port, talkers)
 	if err != nil {
 		return cost, err
 	}
@@ -126,11 +119,12 @@ func (l *lab) relayedCost(s *server, talkers []talker) (cost relayedCost, err er
 	// first look opens its connection.
 	var looks [3]float64
 	for i := range looks {
-		if looks[i], err = s.mallocs(); err != nil {
+		if looks[i], err = sum(servers, (*server).mallocs); err != nil {
 			return cost, err
 		}
 	}
-	before, err := cpuSeconds(s.pid())
+	cpu := func(s *server) (float64, error) { return cpuSeconds(s.pid()) }
+	before, err := sum(servers, cpu)
 	if err != nil {
 		return cost, err
 	}
@@ -138,13 +132,18 @@ func (l *lab) relayedCost(s *server, talkers []talker) (cost relayedCost, err er
 	if err != nil {
 		return cost, err
 	}
-	after, err := cpuSeconds(s.pid())
+	after, err := sum(servers, cpu)
 	if err != nil {
 		return cost, err
 	}
-	last, err := s.mallocs()
+	last, err := sum(servers, (*server).mallocs)
 	if err != nil {
 		return cost, err
+	}
+	for _, s := range servers {
+		if err := s.check(); err != nil {
+			return cost, err
+		}
 	}
 	allocated := last - looks[2] - (looks[2] - looks[1])
 	return relayedCost{
@@ -152,7 +151,19 @@ func (l *lab) relayedCost(s *server, talkers []talker) (cost relayedCost, err er
 		allocations: max(0, allocated) / float64(requests),
 		requests:    requests,
 		busy:        (after - before) / l.plan.seconds,
-	}, s.check()
+	}, nil
+}
+
+// sum adds up what is asked of each server.
+func sum(servers []*server, ask func(*server) (float64, error)) (total float64, err error) {
+	for _, s := range servers {
+		v, err := ask(s)
+		if err != nil {
+			return 0, err
+		}
+		total += v
+	}
+	return total, nil
 }
 
 // mallocs is how many objects a server of ours has allocated so far.

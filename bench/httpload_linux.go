@@ -29,7 +29,7 @@ type loadConn struct {
 	mark   http1.Mark
 	body   http1.Body
 	inBody bool
-	busy   bool
+	due    time.Time // of a paced request
 }
 
 // answerPatience is how long a whole load may see no answer.

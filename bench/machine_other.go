@@ -29,4 +29,6 @@ func dialLoad(int, []talker) (*httpLoad, error) { return nil, errNotLinux }
 
 func (*httpLoad) run(string, float64) (int, error) { return 0, errNotLinux }
 
+func (*httpLoad) pace(string, float64, float64) ([]time.Duration, error) { return nil, errNotLinux }
+
 func (*httpLoad) close() {}

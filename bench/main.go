@@ -32,6 +32,7 @@ var scenarios = []scenario{
 	{"idle", "memory of an idle upgraded socket", runIdle},
 	{"proxy", "CPU per request of plain HTTP proxying, against nginx", runProxy},
 	{"encrypted", "CPU and allocations per encrypted request, against a plain one", runEncrypted},
+	{"outbound", "CPU, allocations and latency of two processes with encryption between, against two plain hops", runOutbound},
 	{"bulk", "frames of 64 KiB against bare AES-GCM, pairing against bare ML-KEM", runBulk},
 }
 

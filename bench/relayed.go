@@ -18,27 +18,10 @@ import (
 // relayedHost is the domain of the encrypting role in all scenarios.
 const relayedHost = "localhost"
 
-// startRelay runs the encrypting role on the server core, one loop, in front of
-// an origin: frames and plain requests to any path but / are proxied to it.
-// Congestion control is the kernel's, as that of nginx and of wrk.
+// startRelay runs the encrypting role in front of an origin: frames and plain
+// requests to any path but / are proxied to it.
 func (l *lab) startRelay(origin int, settings ...string) (*server, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	domains := fmt.Sprintf(`{%q:{"upstream":"http://127.0.0.1:%d",`+
-		`"client_id_secret":"of the benchmark, long enough to be accepted",`+
-		`"pass_through_routes":["/*"]}}`, relayedHost, origin)
-	env := append([]string{
-		"GOMAXPROCS=1",
-		"LOOPS=1",
-		"DRAIN_SECONDS=0",
-		"LOG_LEVEL=error",
-		"PASEO_RELAY_PORT=0",
-		fmt.Sprintf("PORT=%d", port),
-		"DOMAIN_MAP=" + domains,
-	}, settings...)
-	return l.startProcess(sluiceName, port, l.cores.server, []string{l.sluicePath(), "serve"}, env)
+	return l.startDomains(map[string]any{relayedHost: relayedDomain(origin)}, settings...)
 }
 
 // controlTimeout bounds one call of a control endpoint.
@@ -117,9 +100,9 @@ type plainTalker struct {
 	got     int
 }
 
-func newPlainTalker(body []byte) *plainTalker {
+func newPlainTalker(host string, body []byte) *plainTalker {
 	b := http1.AppendRequestLine(nil, []byte("POST"), []byte("/plain"))
-	b = http1.AppendField(b, "Host", relayedHost)
+	b = http1.AppendField(b, "Host", host)
 	b = http1.AppendField(b, "Content-Type", "application/octet-stream")
 	b = http1.AppendContentLength(b, uint64(len(body)))
 	b = append(b, http1.CRLF...)

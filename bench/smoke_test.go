@@ -103,14 +103,40 @@ func TestHTTPLoad(t *testing.T) {
 		defer g.close()
 		return g.run(l.cores.generator, 0.1)
 	}
-	if n, err := f(plainTalkers()); err != nil || n < relayedConnections {
+	if n, err := f(plainTalkers(relayedHost)); err != nil || n < relayedConnections {
 		t.Errorf("%d answers, %v", n, err)
 	}
-	if n, err := f([]talker{newPlainTalker(nil)}); err != nil || n == 0 {
+	if n, err := f([]talker{newPlainTalker(relayedHost, nil)}); err != nil || n == 0 {
 		t.Errorf("without a body: %d answers, %v", n, err)
 	}
-	if _, err := f([]talker{&pickyTalker{newPlainTalker(nil)}}); err == nil {
+	if _, err := f([]talker{&pickyTalker{newPlainTalker(relayedHost, nil)}}); err == nil {
 		t.Error("a wrong answer went unseen")
+	}
+}
+
+// The steady load answers for every request that was due, however late.
+func TestPacedLoad(t *testing.T) {
+	l := testLab(t)
+	origin, err := l.startOrigin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer origin.stop()
+	g, err := dialLoad(origin.port, plainTalkers(relayedHost)[:4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	for range 2 { // connections are left as they were found
+		took, err := g.pace(l.cores.generator, 0.2, 1000)
+		if err != nil || len(took) != 200 {
+			t.Fatalf("%d answers, %v", len(took), err)
+		}
+		for _, d := range took {
+			if d <= 0 {
+				t.Fatalf("an answer took %v", d)
+			}
+		}
 	}
 }
 
