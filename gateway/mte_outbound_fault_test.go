@@ -65,6 +65,9 @@ func TestOutboundRefusals(t *testing.T) {
 			}
 		} else {
 			a.wantRefusal(t, status, reason, cause)
+			if status == 485 && a.header.Get("Retry-After") != headers[1] {
+				t.Errorf("%v: Retry-After %q, the other relay said %q", r, a.header.Get("Retry-After"), headers)
+			}
 			if executed.Load() != runs {
 				t.Errorf("%v: executed", r)
 			}

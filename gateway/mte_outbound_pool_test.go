@@ -153,6 +153,25 @@ func TestOutboundClamped(t *testing.T) {
 	}
 }
 
+// A pairing call over the other relay's bound of a control body is halved until it
+// fits.
+func TestOutboundHalves(t *testing.T) {
+	const n = "600"
+	p := startRelayPair(t, pairOptions{
+		origin: http.HandlerFunc(mirror),
+		in:     []string{"KYBER_STRENGTH=1024", "MAX_PAIRS_PER_BATCH=" + n, "MAX_CONTROL_BODY_MIB=1"},
+		out:    []string{"CLIENT_INITIAL_PAIRS=" + n, "CLIENT_MIN_PAIRS=" + n, "CLIENT_MAX_PAIRS=" + n, "CLIENT_PAIR_ACQUIRE_WAIT_MS=20000"},
+	})
+	if a := p.do("GET", "/", nil); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	p.out.untilMetric(`mte_relay_outbound_pairs{state="free"}`, 600)
+	refused := p.in.metric(`mte_relay_refusals_total{code="481",reason="body_too_large"}`)
+	if calls := p.calls(); refused != 2 || calls != refused+3 && calls != refused+4 {
+		t.Errorf("%v pairing calls, %v too large", calls, refused)
+	}
+}
+
 // A refused pairing call stops the growth for its Retry-After at least, while
 // requests go on with the pairs there are.
 func TestOutboundPairingPauses(t *testing.T) {

@@ -296,6 +296,32 @@ func TestOutboundCaps(t *testing.T) {
 	}
 }
 
+// What is sent fits the other relay's bounds, whatever ours are.
+func TestOutboundOtherBounds(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror),
+		in: []string{"MAX_FRAME_BYTES=8192", "MAX_METADATA_BYTES_MKE=2000", "MAX_METADATA_BYTES_MTE=512"}})
+	for _, size := range []int{8000, 8192, 9000, 100000} {
+		want := make([]byte, size)
+		rand.Read(want)
+		if a := p.do("POST", "/x", bytes.NewReader(want)); a.status != 200 || a.body != string(want) {
+			t.Errorf("%d bytes: %d, %d bytes", size, a.status, len(a.body))
+		}
+	}
+	if a := p.do("GET", "/x", nil, "X-Fat: "+strings.Repeat("f", 500)); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	e := p.do("GET", "/x", nil, "X-Fat: "+strings.Repeat("f", 2000)).wantRefusal(t, 490, "invalid_request", "")
+	if !strings.Contains(e.Message, "2000") {
+		t.Errorf("message %q", e.Message)
+	}
+	for _, reason := range []string{"frame_too_large", "metadata_invalid"} {
+		code := map[string]string{"frame_too_large": "481", "metadata_invalid": "482"}[reason]
+		if n := p.in.metric(`mte_relay_refusals_total{code="` + code + `",reason="` + reason + `"}`); n != 0 {
+			t.Errorf("%v refusals %s", n, reason)
+		}
+	}
+}
+
 // Buffered bodies share CLIENT_BUFFER_BYTES. Which of two at once is refused
 // depends on whose bytes come last; a second that is done before the first has
 // come needs no refusal, and the two are sent again.

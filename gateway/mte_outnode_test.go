@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,8 +86,7 @@ func startRelayPair(t testing.TB, o pairOptions) *relayPair {
 		entry[k] = v
 	}
 	m, _ := json.Marshal(map[string]any{outHost: entry})
-	settings := append([]string{"DOMAIN_MAP=" + string(m), "KYBER_STRENGTH=512"}, o.out...)
-	p.out = startMTE(t, settings...)
+	p.out = startMTE(t, slices.Concat(o.out, []string{"DOMAIN_MAP=" + string(m), "KYBER_STRENGTH=512"})...)
 	// When it ends, what the other relay has with its origin is still there.
 	p.out.descriptors, p.out.goroutines = math.MaxInt, math.MaxInt
 	p.connect()
@@ -115,7 +115,7 @@ func (p *relayPair) connect() {
 // startIn starts the other relay, or another in its place.
 func (p *relayPair) startIn(secret string, settings ...string) {
 	domains := strings.ReplaceAll(domainMap("127.0.0.1", p.origin), "the secret", secret)
-	p.in = startMTE(p.t, append([]string{"KYBER_STRENGTH=512", domains}, settings...)...)
+	p.in = startMTE(p.t, slices.Concat(settings, []string{"KYBER_STRENGTH=512", domains})...)
 }
 
 // aim has the proxy pass to the other relay that runs now.

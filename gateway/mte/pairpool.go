@@ -100,6 +100,7 @@ type pairPool struct {
 	// What the other relay allows, 0 while it is not known.
 	batch     int // pairs in one call
 	perClient int // pairs in all
+	fits      int // pairs in one call that its bound of a body lets through; found out by a refusal
 
 	begun  bool // a request has come
 	filled int  // pairs made of any identity, up to the initial ones
@@ -265,8 +266,12 @@ func (p *pairPool) Refill(now int64) (n int, at int64) {
 	if now < start {
 		return 0, start
 	}
-	if n = min(n, room); p.batch > 0 {
+	n = min(n, room)
+	if p.batch > 0 {
 		n = min(n, p.batch)
+	}
+	if p.fits > 0 {
+		n = min(n, p.fits)
 	}
 	return n, now
 }
@@ -336,7 +341,7 @@ func (p *pairPool) turnAway(no *refusal) {
 
 // Smaller bounds the batch after the other relay said that n pairs make a body
 // too large.
-func (p *pairPool) Smaller(n int) { p.batch = max(1, n/2) }
+func (p *pairPool) Smaller(n int) { p.fits = max(1, n/2) }
 
 // Paused says how long refills are to wait still, 0 if they need not.
 func (p *pairPool) Paused(now int64) time.Duration { return time.Duration(max(0, p.pausedUntil-now)) }
@@ -363,7 +368,7 @@ func (p *pairPool) Forget(id *identity, now int64) bool {
 	p.debt = 0
 	p.made, p.gone = 0, 0
 	p.current = nil
-	p.batch, p.perClient = 0, 0
+	p.batch, p.perClient, p.fits = 0, 0, 0
 	return true
 }
 

@@ -250,6 +250,41 @@ func TestPoolPinned(t *testing.T) {
 	}
 }
 
+// A call that is too large a body is halved until it fits, for as long as the other
+// relay knows us: also behind a refresh of the token.
+func TestPoolHalves(t *testing.T) {
+	w := newPoolWorld(t, poolRules{initial: 850, min: 850, max: 850, threshold: 10})
+	w.batch = 850
+	var refused []int
+	w.answer = func(n int) (time.Duration, bool) {
+		if n <= 220 {
+			return 0, false
+		}
+		refused = append(refused, n)
+		w.p.Smaller(n)
+		return time.Nanosecond, true
+	}
+	w.ask(0, pairKept)
+	w.run(2 * time.Second)
+	if len(refused) != 2 || w.p.total() != 850 {
+		t.Fatalf("refused %v, %d pairs", refused, w.p.total())
+	}
+	w.p.Know(w.id, w.batch, w.perClient)
+	for range 850 {
+		w.ask(0, pairGone)
+	}
+	w.run(10 * time.Second)
+	if len(refused) != 2 || w.p.total() != 850 {
+		t.Errorf("refused %v, %d pairs", refused, w.p.total())
+	}
+	w.p.Forget(w.id, w.now)
+	w.ask(0, pairKept)
+	w.run(10 * time.Second)
+	if len(refused) != 4 || w.p.total() != 850 {
+		t.Errorf("refused %v, %d pairs of another identity", refused, w.p.total())
+	}
+}
+
 func TestPoolClamped(t *testing.T) {
 	w := newPoolWorld(t, defaultRules)
 	w.perClient = 40
