@@ -14,7 +14,7 @@ const (
 	messageBuffer    = "request bodies of undeclared length fill CLIENT_BUFFER_BYTES"
 	messageToken     = "this host demands X-MTE-Outbound-Token"
 	messageTarget    = "a request target that cannot be relayed: two leading slashes, or over 16384 bytes"
-	messageUnreached = "the other relay cannot be reached"
+	messageUnreached = "the other relay cannot be reached (outbound in DOMAIN_MAP); the log says why"
 	messageBroken    = "the other relay broke off, was too slow (MAX_RESPONSE_SECONDS), or its answer makes no sense"
 	messageForeign   = "an answer that is not the other relay's, perhaps of a proxy in front of it"
 )
