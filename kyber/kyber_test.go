@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("%d: a key of ours: %v", s, err)
 		}
 		for range 20 {
-			if err := e.Encapsulate(s, c, ours[:], ek); err != nil {
+			if err := e.Encapsulate(s, Encapsulation{ek, c, ours[:]}); err != nil {
 				t.Fatalf("%d: encapsulate: %v", s, err)
 			}
 			if err := dk.Decapsulate(theirs[:], c); err != nil || ours != theirs {
@@ -92,7 +92,7 @@ func TestAgainstStandardLibrary(t *testing.T) {
 	}
 	stdKey, _ := mlkem.GenerateKey1024()
 	c = make([]byte, Strength1024.CiphertextBytes())
-	if err := e.Encapsulate(Strength1024, c, key[:], stdKey.EncapsulationKey().Bytes()); err != nil {
+	if err := e.Encapsulate(Strength1024, Encapsulation{stdKey.EncapsulationKey().Bytes(), c, key[:]}); err != nil {
 		t.Fatal(err)
 	}
 	if shared, err := stdKey.Decapsulate(c); err != nil || !bytes.Equal(key[:], shared) {
@@ -109,9 +109,10 @@ func TestAgainstStandardLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(e.seed[:], m)
-	if err := e.encapsulate(Strength1024, c, key[:], ek); err != nil || !bytes.Equal(c, want) || !bytes.Equal(key[:], shared) {
-		t.Errorf("1024: encapsulation of a known message differs (%v)", err)
+	copy(e.mh[0][:], m)
+	e.encapsulate(Strength1024, []Encapsulation{{ek, c, key[:]}})
+	if !bytes.Equal(c, want) || !bytes.Equal(key[:], shared) {
+		t.Error("1024: encapsulation of a known message differs")
 	}
 	if err := dk.Decapsulate(key[:], want); err != nil || !bytes.Equal(key[:], shared) {
 		t.Errorf("1024: decapsulated %x (%v), want %x", key, err, shared)
@@ -132,10 +133,8 @@ func TestAccumulated(t *testing.T) {
 			random.Read(e.seed[:])
 			dk := e.generate(s, ek)
 			all.Write(ek)
-			random.Read(e.seed[:messageBytes])
-			if err := e.encapsulate(s, c, key[:], ek); err != nil {
-				t.Fatal(err)
-			}
+			random.Read(e.mh[0][:messageBytes])
+			e.encapsulate(s, []Encapsulation{{ek, c, key[:]}})
 			all.Write(c)
 			all.Write(key[:])
 			if err := dk.Decapsulate(back[:], c); err != nil || back != key {
@@ -173,7 +172,7 @@ func TestBadLengths(t *testing.T) {
 			if err := CheckKey(s, long[:size]); err != ErrKey {
 				t.Fatalf("%d: a key of %d bytes: %v", s, size, err)
 			}
-			if err := e.Encapsulate(s, c, key[:], long[:size]); err != ErrKey {
+			if err := e.Encapsulate(s, Encapsulation{long[:size], c, key[:]}); err != ErrKey {
 				t.Fatalf("%d: a key of %d bytes: %v", s, size, err)
 			}
 		}
@@ -188,19 +187,35 @@ func TestBadLengths(t *testing.T) {
 	}
 }
 
+// parse is circl's opinion of an encapsulation key.
+func parse(s Strength, ek []byte) error {
+	var pk interface{ Unpack(buf []byte) error }
+	switch s {
+	case Strength512:
+		pk = new(mlkem512.PublicKey)
+	case Strength768:
+		pk = new(mlkem768.PublicKey)
+	case Strength1024:
+		pk = new(mlkem1024.PublicKey)
+	}
+	if pk.Unpack(ek) != nil {
+		return ErrKey
+	}
+	return nil
+}
+
 // The fast check and circl's full parse accept the same keys.
 func TestCheckKeyAgainstParse(t *testing.T) {
 	var e Engine
-	var key [SharedKeyBytes]byte
 	for _, s := range strengths {
-		good, c := make([]byte, s.EncapsulationKeyBytes()), make([]byte, s.CiphertextBytes())
+		good := make([]byte, s.EncapsulationKeyBytes())
 		e.GenerateKey(s, good)
 		f := func(name string, ek []byte, want error) {
 			t.Helper()
 			if got := CheckKey(s, ek); got != want {
 				t.Errorf("%d: check of %s: %v", s, name, got)
 			}
-			if got := e.Encapsulate(s, c, key[:], ek); got != want {
+			if got := parse(s, ek); got != want {
 				t.Errorf("%d: parse of %s: %v", s, name, got)
 			}
 		}
@@ -215,7 +230,7 @@ func TestCheckKeyAgainstParse(t *testing.T) {
 			return ek
 		}
 		k, _, _ := s.params()
-		for _, i := range []int{0, 1, 2, 255, 256, n*k - 2, n*k - 1} {
+		for i := range n * k {
 			f("the largest coefficient", put(i, q-1), nil)
 			f("coefficient q", put(i, q), ErrKey)
 			f("coefficient 4095", put(i, 4095), ErrKey)
@@ -238,8 +253,8 @@ func TestWipe(t *testing.T) {
 		t.Error("the seed of a key outlives its making")
 	}
 	c, key := make([]byte, Strength512.CiphertextBytes()), make([]byte, SharedKeyBytes)
-	if e.Encapsulate(Strength512, c, key, ek) != nil || e.seed != [SeedBytes]byte{} {
-		t.Error("the message of an encapsulation outlives it")
+	if e.Encapsulate(Strength512, Encapsulation{ek, c, key}) != nil || e.mh != (Engine{}).mh || e.kr != (Engine{}).kr {
+		t.Error("the message of an encapsulation, or its key, outlives it")
 	}
 	dk.Wipe()
 	defer func() {
@@ -260,9 +275,7 @@ func FuzzCheckKey(f *testing.F) {
 	f.Add(uint8(2), make([]byte, 1567))
 	f.Fuzz(func(t *testing.T, which uint8, ek []byte) {
 		s := strengths[int(which)%len(strengths)]
-		c, key := make([]byte, s.CiphertextBytes()), make([]byte, SharedKeyBytes)
-		var e Engine
-		if a, b := CheckKey(s, ek), e.Encapsulate(s, c, key, ek); a != b {
+		if a, b := CheckKey(s, ek), parse(s, ek); a != b {
 			t.Errorf("check says %v, parse says %v", a, b)
 		}
 	})

@@ -130,49 +130,6 @@ func TestPoolStopDrains(t *testing.T) {
 	p.Stop()
 }
 
-func TestBatch(t *testing.T) {
-	p := NewPool(0, 1000)
-	defer p.Stop()
-	var e Engine
-	b := &Batch{}
-	for _, s := range strengths {
-		const count = 24
-		b.Reset(s, count)
-		dks := make([]*DecapsulationKey, count)
-		for i := range count {
-			dks[i] = e.GenerateKey(s, b.Key(i))
-		}
-		clear(b.Key(5)[:3])
-		b.Key(5)[1] = 0xff // coefficient 3840
-		done := make(chan *Batch)
-		b.OnDone = func(b *Batch) { done <- b }
-		if !p.Submit(b, b.Len()) {
-			t.Fatal("refused by an idle pool")
-		}
-		if <-done != b {
-			t.Fatal("another batch came back")
-		}
-		for i, dk := range dks {
-			if b.Refused(i) != (i == 5) {
-				t.Errorf("%d: key %d refused: %v", s, i, b.Refused(i))
-			}
-			var key [SharedKeyBytes]byte
-			if i == 5 {
-				continue
-			}
-			if err := dk.Decapsulate(key[:], b.Ciphertext(i)); err != nil || key != *b.SharedKey(i) {
-				t.Errorf("%d: key %d: decapsulated %x (%v), want %x", s, i, key, err, *b.SharedKey(i))
-			}
-		}
-		b.Wipe()
-		for i := range count {
-			if *b.SharedKey(i) != [SharedKeyBytes]byte{} {
-				t.Errorf("%d: shared key %d outlives Wipe", s, i)
-			}
-		}
-	}
-}
-
 // Submitting, claiming and finishing allocate nothing once the pool has been in use.
 func TestPoolAllocations(t *testing.T) {
 	if raceEnabled {
@@ -196,22 +153,21 @@ type countJob struct{ done chan struct{} }
 func (j *countJob) Step(*Engine, int) {}
 func (j *countJob) Done()             { j.done <- struct{}{} }
 
-// What an engine allocates is what circl allocates for one parsed key.
 func TestEngineAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	var e Engine
 	s := Strength1024
-	ek, c, key := make([]byte, s.EncapsulationKeyBytes()), make([]byte, s.CiphertextBytes()), make([]byte, SharedKeyBytes)
-	dk := e.GenerateKey(s, ek)
-	if got := testing.AllocsPerRun(50, func() { e.Encapsulate(s, c, key, ek) }); got > 1 {
-		t.Errorf("%v allocations for an encapsulation, circl needs 1", got)
+	work := newWork(&e, s, 5)
+	dk := e.GenerateKey(s, work[0].EK)
+	if got := testing.AllocsPerRun(50, func() { e.Encapsulate(s, work...) }); got != 0 {
+		t.Errorf("%v allocations for encapsulations", got)
 	}
-	if got := testing.AllocsPerRun(50, func() { dk.Decapsulate(key, c) }); got != 0 {
+	if got := testing.AllocsPerRun(50, func() { dk.Decapsulate(work[0].Key, work[0].C) }); got != 0 {
 		t.Errorf("%v allocations for a decapsulation", got)
 	}
-	if got := testing.AllocsPerRun(50, func() { CheckKey(s, ek) }); got != 0 {
+	if got := testing.AllocsPerRun(50, func() { CheckKey(s, work[0].EK) }); got != 0 {
 		t.Errorf("%v allocations for a check", got)
 	}
 }

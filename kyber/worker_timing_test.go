@@ -11,43 +11,45 @@ import (
 func BenchmarkEncapsulate(b *testing.B) {
 	var e Engine
 	s := Strength1024
-	ek, c, key := make([]byte, s.EncapsulationKeyBytes()), make([]byte, s.CiphertextBytes()), make([]byte, SharedKeyBytes)
-	e.GenerateKey(s, ek)
 	// Rejection sampling branches on the key: with one key the processor learns them all and the
 	// figure is a third too good. So many keys, as in pairing.
-	const keys = 200
-	eks := make([]byte, keys*len(ek))
-	for i := range keys {
-		e.GenerateKey(s, at(eks, i, len(ek)))
-	}
+	const keys = 400
+	work := newWork(&e, s, keys)
 	b.Run("bare circl", func(b *testing.B) {
 		b.ReportAllocs()
 		seed := make([]byte, messageBytes)
 		var pk mlkem1024.PublicKey
 		used := cpuTime()
 		for i := 0; b.Loop(); i++ {
-			if err := pk.Unpack(at(eks, i%keys, len(ek))); err != nil {
+			w := &work[i%keys]
+			if err := pk.Unpack(w.EK); err != nil {
 				b.Fatal(err)
 			}
-			pk.EncapsulateTo(c, key, seed)
+			pk.EncapsulateTo(w.C, w.Key, seed)
 		}
 		b.ReportMetric(float64(cpuTime()-used)/float64(b.N), "cpu-ns/encapsulation")
 	})
-	b.Run("engine", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			e.Encapsulate(s, c, key, at(eks, i%keys, len(ek)))
-		}
-	})
+	f := func(name string, group int) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			used := cpuTime()
+			for i := 0; b.Loop(); i += group {
+				e.Encapsulate(s, work[i%keys:][:group]...)
+			}
+			b.ReportMetric(float64(cpuTime()-used)/float64(group*b.N), "cpu-ns/encapsulation")
+		})
+	}
+	f("engine, one by one", 1)
+	f("engine, by fours", lanes)
 	b.Run("check", func(b *testing.B) {
 		for b.Loop() {
-			CheckKey(s, ek)
+			CheckKey(s, work[0].EK)
 		}
 	})
 	b.Run("generate", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			e.GenerateKey(s, ek)
+			e.GenerateKey(s, work[0].EK)
 		}
 	})
 }
@@ -59,25 +61,29 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// A batch is a job of encapsulations, four a step.
+type batch struct {
+	work []Encapsulation
+	done chan struct{}
+}
+
+func (b *batch) Step(e *Engine, i int) { e.Encapsulate(Strength1024, b.work[lanes*i:][:lanes]...) }
+func (b *batch) Done()                 { b.done <- struct{}{} }
+
 // A pairing batch of 100 pairs on every core, and on one.
 func BenchmarkBatch100(b *testing.B) {
+	var e Engine
+	job := &batch{newWork(&e, Strength1024, 200), make(chan struct{})}
 	f := func(name string, workers int) {
 		b.Run(name, func(b *testing.B) {
 			p := NewPool(workers, 1<<20)
 			defer p.Stop()
-			var e Engine
-			done := make(chan struct{})
-			batch := &Batch{OnDone: func(*Batch) { done <- struct{}{} }}
-			batch.Reset(Strength1024, 200)
-			for i := range batch.Len() {
-				e.GenerateKey(Strength1024, batch.Key(i))
-			}
 			start, used := time.Now(), cpuTime()
 			for b.Loop() {
-				p.Submit(batch, batch.Len())
-				<-done
+				p.Submit(job, len(job.work)/lanes)
+				<-job.done
 			}
-			count := float64(b.N * batch.Len())
+			count := float64(b.N * len(job.work))
 			b.ReportMetric(count/time.Since(start).Seconds(), "encapsulations/s")
 			b.ReportMetric(float64(cpuTime()-used)/count, "cpu-ns/encapsulation")
 		})
