@@ -26,9 +26,10 @@ type PairRequest struct {
 	r reader
 }
 
-// Parse reads a body and judges all that can be judged without keys: members and their types, 1 to
-// maxPairs pairs, ids, the strength and the personalization of HTTP. The error is a ControlFault, and
-// then p holds the token if one was read (for the route header), and nothing else of use.
+// Parse reads a body, whose keys it decodes where they stand, and judges all that can be judged without
+// knowing keys: members and their types, 1 to maxPairs pairs, ids, the strength and the personalization
+// of HTTP. The error is a ControlFault, and then p holds the token if one was read (for the route
+// header), and nothing else of use.
 func (p *PairRequest) Parse(body []byte, maxPairs, strength int) error {
 	p.Token, p.Pairs = nil, p.Pairs[:0]
 	r := &p.r
@@ -139,9 +140,9 @@ func (o *PairOffer) parse(r *reader, strength int) (fault error) {
 				return nil
 			})
 		case "encoderPublicKey":
-			str(encoderKey, func(s []byte) (err error) { o.EncoderKey, err = r.base64(s); return err })
+			str(encoderKey, func(s []byte) (err error) { o.EncoderKey, err = decodeBase64(s); return err })
 		case "decoderPublicKey":
-			str(decoderKey, func(s []byte) (err error) { o.DecoderKey, err = r.base64(s); return err })
+			str(decoderKey, func(s []byte) (err error) { o.DecoderKey, err = decodeBase64(s); return err })
 		case "encoderPersonalizationStr":
 			str(encoderPerson, func(s []byte) error { o.EncoderPerson = s; return CheckPerson(HTTP, s) })
 		case "decoderPersonalizationStr":
@@ -167,21 +168,6 @@ func (o *PairOffer) parse(r *reader, strength int) (fault error) {
 	return fault
 }
 
-// base64 decodes padded standard base64 into the arena.
-func (r *reader) base64(text []byte) ([]byte, error) {
-	if cap(r.arena) < len(r.in) {
-		r.arena = make([]byte, 0, len(r.in))
-	}
-	from := len(r.arena)
-	var err error
-	r.arena, err = b64.AppendDecode(r.arena, text)
-	b := r.arena[from:len(r.arena):len(r.arena)]
-	if err != nil || b64.EncodedLen(len(b)) != len(text) { // it skips line breaks
-		return nil, errors.New("not padded base64")
-	}
-	return b, nil
-}
-
 // AppendPairRequest appends the body of PairPath.
 func AppendPairRequest(dst []byte, t *Token, strength int, pairs []PairOffer) []byte {
 	dst = append(t.AppendText(append(dst, `{"clientId":"`...)), `","pairs":[`...)
@@ -191,9 +177,9 @@ func AppendPairRequest(dst []byte, t *Token, strength int, pairs []PairOffer) []
 			dst = append(dst, ',')
 		}
 		dst = append(p.ID.AppendText(append(dst, `{"pairId":"`...)), '"')
-		dst = append(b64.AppendEncode(append(dst, `,"encoderPublicKey":"`...), p.EncoderKey), '"')
+		dst = append(appendBase64(append(dst, `,"encoderPublicKey":"`...), p.EncoderKey), '"')
 		dst = appendString(append(dst, `,"encoderPersonalizationStr":`...), p.EncoderPerson)
-		dst = append(b64.AppendEncode(append(dst, `,"decoderPublicKey":"`...), p.DecoderKey), '"')
+		dst = append(appendBase64(append(dst, `,"decoderPublicKey":"`...), p.DecoderKey), '"')
 		dst = appendString(append(dst, `,"decoderPersonalizationStr":`...), p.DecoderPerson)
 		dst = appendString(append(dst, `,"mteProfile":`...), p.Profile)
 		dst = strconv.AppendInt(append(dst, `,"kyberStrength":`...), int64(strength), 10)
@@ -234,14 +220,15 @@ func AppendPairAnswers(dst []byte, pairs []PairAnswer) []byte {
 		}
 		dst = append(p.ID.AppendText(append(dst, `{"pairId":"`...)), '"')
 		dst = append(strconv.AppendUint(append(dst, `,"encoderNonce":"`...), p.EncoderNonce, 10), '"')
-		dst = append(b64.AppendEncode(append(dst, `,"encoderSecret":"`...), p.EncoderSecret), '"')
+		dst = append(appendBase64(append(dst, `,"encoderSecret":"`...), p.EncoderSecret), '"')
 		dst = append(strconv.AppendUint(append(dst, `,"decoderNonce":"`...), p.DecoderNonce, 10), '"')
-		dst = append(b64.AppendEncode(append(dst, `,"decoderSecret":"`...), p.DecoderSecret), '"', '}')
+		dst = append(appendBase64(append(dst, `,"decoderSecret":"`...), p.DecoderSecret), '"', '}')
 	}
 	return append(dst, ']')
 }
 
-// ParsePairAnswers reads the answer of PairPath. The error is ErrAnswer.
+// ParsePairAnswers reads the answer of PairPath, in which the secrets are decoded where they stand. The
+// error is ErrAnswer.
 func ParsePairAnswers(body []byte) ([]PairAnswer, error) {
 	var r reader
 	var pairs []PairAnswer
@@ -286,10 +273,10 @@ func (p *PairAnswer) parse(r *reader) bool {
 		case "decoderNonce":
 			p.DecoderNonce, ok = parseNonce(s)
 		case "encoderSecret":
-			p.EncoderSecret, err = r.base64(s)
+			p.EncoderSecret, err = decodeBase64(s)
 			ok = err == nil
 		case "decoderSecret":
-			p.DecoderSecret, err = r.base64(s)
+			p.DecoderSecret, err = decodeBase64(s)
 			ok = err == nil
 		}
 	}

@@ -1,11 +1,6 @@
 package open
 
-import (
-	"crypto/hkdf"
-	"crypto/sha256"
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 const (
 	rootBytes  = 32
@@ -71,14 +66,7 @@ func (d *direction) take() (uint64, error) {
 }
 
 // derive fills key with what HKDF-Expand makes of the root under a label.
-func (d *direction) derive(key []byte, label string) {
-	out, err := hkdf.Expand(sha256.New, d.root[:], label, len(key))
-	if err != nil {
-		panic(fmt.Sprintf("BUG: HKDF-Expand: %v", err)) // lengths are constants
-	}
-	copy(key, out)
-	clear(out)
-}
+func (d *direction) derive(key []byte, label string) { hkdfExpand(key, d.root[:], []byte(label)) }
 
 // appendInitialState appends the state of a direction in which nothing was said yet.
 func appendInitialState(dst []byte, entropy *[32]byte, nonce uint64, personalization []byte) []byte {
@@ -88,12 +76,11 @@ func appendInitialState(dst []byte, entropy *[32]byte, nonce uint64, personaliza
 	var salt [len(profileLabel) + 8]byte
 	copy(salt[:], profileLabel)
 	binary.BigEndian.PutUint64(salt[len(profileLabel):], nonce)
-	root, err := hkdf.Key(sha256.New, entropy[:], salt[:], string(personalization), rootBytes)
-	if err != nil {
-		panic(fmt.Sprintf("BUG: HKDF: %v", err))
-	}
-	dst = append(dst, stateVersion)
-	dst = append(dst, root...)
-	clear(root)
-	return append(dst, make([]byte, 16)...)
+	at := len(dst)
+	dst = append(dst, make([]byte, stateBytes)...)
+	dst[at] = stateVersion
+	prk := hmacSum(salt[:], entropy[:])
+	hkdfExpand(dst[at+1:][:rootBytes], prk[:], personalization)
+	clear(prk[:])
+	return dst
 }
