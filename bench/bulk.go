@@ -239,7 +239,7 @@ func (l *lab) pairingCost() (micros, bareMicros float64, err error) {
 
 // pairingCalls makes as many calls as a server of ours may answer in a time.
 func pairingCalls(s *client.Session, seconds float64) (calls []client.Call) {
-	const perSecond = 60 // at 160 µs a pair
+	const perSecond = 100 // at 100 µs a pair
 	var e kyber.Engine
 	for range max(2, int(seconds*perSecond)) {
 		p := s.NewPairing(pairBatch)

@@ -14,7 +14,7 @@ const lanes = 4
 // An Encapsulation is one operation of ML-KEM.Encaps: a shared key for the holder of EK.
 type Encapsulation struct {
 	EK  []byte // the encapsulation key; only read
-	C   []byte // room for the ciphertext, exactly CiphertextBytes
+	C   []byte // room for the ciphertext, exactly CiphertextBytes; it may be the key's own
 	Key []byte // room for K, exactly SharedKeyBytes
 }
 

@@ -84,6 +84,15 @@ func (p *PairRequest) Parse(body []byte, maxPairs, strength int) error {
 	return fault
 }
 
+// Reset forgets the body, so that its memory is not kept alive.
+func (p *PairRequest) Reset() {
+	p.Token = nil
+	clear(p.Pairs)
+	p.Pairs = p.Pairs[:0]
+	clear(p.r.keys[:cap(p.r.keys)])
+	p.r.reset(nil)
+}
+
 // parse reads one element of pairs to its end, whatever is wrong with it, unless it is no JSON. The
 // error is the first rule it breaks.
 func (o *PairOffer) parse(r *reader, strength int) (fault error) {

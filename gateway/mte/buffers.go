@@ -1,8 +1,9 @@
 package mte
 
-// Buffers of frames that have not arrived whole, and of answers that must wait,
-// come in a few fixed sizes.
-var bufferClasses = [...]int{4 << 10, 16 << 10, 72 << 10, 256 << 10}
+// Buffers of frames that have not arrived whole, of answers that must wait, and of
+// control calls come in a few fixed sizes. The largest holds a pairing of 100, or
+// its answer.
+var bufferClasses = [...]int{4 << 10, 16 << 10, 72 << 10, 256 << 10, bodyAhead}
 
 // keptBytes is how much of each class a loop keeps for later.
 const keptBytes = 2 << 20

@@ -30,16 +30,27 @@ const (
 )
 
 // A controlCall is a call of an endpoint with a body: an edge.Exchange that takes
-// the body and then gives it to serve, which ends the call by refuse or reply, at
-// once or later.
+// the body and then gives it to its endpoint.
 type controlCall struct {
 	s     *shard
 	c     *edge.HTTPConn
 	d     *domain
 	to    addressee
+	end   endpoint
 	stage callStage
-	body  []byte
-	serve func()
+	body  []byte // in a buffer of the shard's
+	begun int64  // when the body was complete
+}
+
+// An endpoint is what is particular about a call.
+type endpoint interface {
+	// parse reads the body. For a large one it runs on a worker.
+	parse()
+	// serve goes on with what parse has found, on the loop, and ends the call by
+	// refuse or reply, at once or later.
+	serve()
+	// release is told that the call is done, and nobody has a part of it any more.
+	release()
 }
 
 // begin reads the body, or refuses it by its length.
@@ -50,7 +61,7 @@ func (x *controlCall) begin() {
 		return
 	}
 	if n := x.c.BodyLength(); n > 0 {
-		x.body = make([]byte, 0, min(n, bodyAhead))
+		x.body = x.s.bufs.get(int(min(n, bodyAhead)))
 	}
 	x.c.Take(x)
 	x.c.ReadBody()
@@ -88,6 +99,9 @@ func (x *controlCall) done() {
 	}
 	x.stage = callDone
 	x.s.active.Add(-1)
+	x.s.bufs.put(x.body)
+	x.body = nil
+	x.end.release()
 }
 
 // OnBody implements edge.Exchange.
@@ -96,13 +110,19 @@ func (x *controlCall) OnBody(_ *edge.HTTPConn, data []byte) {
 		x.tooLarge()
 		return
 	}
-	x.body = append(x.body, data...)
+	x.body = x.s.bufs.grow(x.body, data)
 }
 
 // OnBodyEnd implements edge.Exchange.
 func (x *controlCall) OnBodyEnd(*edge.HTTPConn) {
 	x.stage = callServing
-	x.serve()
+	x.begun = x.s.l.Now()
+	if len(x.body) > parseHere {
+		x.s.offload(task{call: x, job: (*parsing)(x), steps: 1})
+		return
+	}
+	x.end.parse()
+	x.end.serve()
 }
 
 // OnDrain implements edge.Exchange.

@@ -10,7 +10,8 @@ import (
 // A keptAlive is one call of POST /api/mte-keepalive.
 type keptAlive struct {
 	controlCall
-	req frame.Keepalive
+	req   frame.Keepalive
+	fault error // of the body
 
 	// What the store answered, if not at once.
 	touched int
@@ -21,15 +22,19 @@ type keptAlive struct {
 // refusals is the contract's (mte-relay §4).
 func (s *shard) keepalive(c *edge.HTTPConn, d *domain, to *addressee) {
 	x := &keptAlive{controlCall: controlCall{s: s, c: c, d: d, to: *to}}
-	x.controlCall.serve = x.serve
+	x.end = x
 	x.begin()
 }
 
+func (x *keptAlive) parse() { x.fault = x.req.Parse(x.body, x.s.role.cfg.MaxPairsPerClient) }
+
+func (x *keptAlive) release() {}
+
 func (x *keptAlive) serve() {
 	r := x.s.role
-	if err := x.req.Parse(x.body, r.cfg.MaxPairsPerClient); err != nil {
+	if x.fault != nil {
 		x.presented(x.req.Token)
-		x.refuse(refusal{reason: frame.InvalidRequest, message: err.Error()})
+		x.refuse(refusal{reason: frame.InvalidRequest, message: x.fault.Error()})
 		return
 	}
 	id, ok := x.verify(x.req.Token)

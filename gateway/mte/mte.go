@@ -173,9 +173,10 @@ type shard struct {
 	freeOutbounds []*outbound
 	gathered      []byte // what one read of an answer holds, decoded
 
-	waiting []*pairing // for a worker, oldest first
-	retry   loop.Timer // tries the first of them again
-	tidy    loop.Timer // on the first loop: what happens every second
+	waiting      []task     // for a worker, oldest first
+	retry        loop.Timer // tries the first of them again
+	freePairings []*pairing
+	tidy         loop.Timer // on the first loop: what happens every second
 
 	active atomic.Int64 // requests under way; sampled from anywhere
 }

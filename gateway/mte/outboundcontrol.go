@@ -211,7 +211,7 @@ func (c *control) makeKeys(n int) {
 func (c *control) submit() {
 	if !c.h.r.kem.Submit(c.pairing, c.pairing.Steps()) {
 		l := c.h.home.l
-		l.StartTimer(&c.timer, l.Now()+int64(pairRetry), c)
+		l.StartTimer(&c.timer, l.Now()+int64(offloadRetry), c)
 	}
 }
 

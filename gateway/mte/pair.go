@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/codec/frame"
@@ -14,23 +15,29 @@ import (
 	"sluice/loop"
 )
 
-// pairRetry is how soon a pairing call tries again for a worker when no call of
-// its own loop, whose end would tell, is with one.
-const pairRetry = 5 * time.Millisecond
+const (
+	// stepPairs is how many pairs a worker does at a time, so that four
+	// encapsulations go together: some 200 µs, then a loop may have its processor.
+	stepPairs = 2
+	// keptPairings is how many pairings a loop keeps for later, of at most keptBatch
+	// pairs: the room for their parts is used again.
+	keptPairings = 4
+	keptBatch    = 128
+)
 
-// A pairing is one call of POST /api/mte-pair. Its ML-KEM work is a kyber.Job: a
-// step is one direction of one pair. While it waits or is worked at, the
-// connection may go; nothing is stored then.
+// A pairing is one call of POST /api/mte-pair. Its ML-KEM work is a kyber.Job.
+// While it waits or is worked at, the connection may go; nothing is stored then.
 type pairing struct {
 	controlCall
 	req   frame.PairRequest
+	fault error // of the body
 	id    frame.ClientID
-	begun int64 // when the body was complete
 
 	// Written by the workers, each step its own part.
-	answers []frame.PairAnswer
+	answers []frame.PairAnswer // their secrets take the place of the keys they are made for
+	shared  [][kyber.SharedKeyBytes]byte
 	pairs   []store.NewPair
-	out     []byte // the answer's body
+	out     []byte // the answer's body, in a buffer of the shard's
 
 	reason frame.Reason // what the store answered
 }
@@ -50,17 +57,39 @@ func (s *shard) pair(c *edge.HTTPConn, req *http1.Request, d *domain, to *addres
 			return
 		}
 	}
-	x := &pairing{controlCall: controlCall{s: s, c: c, d: d, to: *to}}
-	x.controlCall.serve = x.serve
+	x := s.newPairing()
+	x.controlCall = controlCall{s: s, c: c, d: d, to: *to, end: x}
 	x.begin()
+}
+
+func (s *shard) newPairing() *pairing {
+	if k := len(s.freePairings) - 1; k >= 0 {
+		x := s.freePairings[k]
+		s.freePairings[k] = nil
+		s.freePairings = s.freePairings[:k]
+		return x
+	}
+	return new(pairing)
+}
+
+// release keeps the room for the next pairing.
+func (x *pairing) release() {
+	s := x.s
+	s.bufs.put(x.out)
+	x.req.Reset()
+	clear(x.answers)
+	clear(x.shared)
+	if len(s.freePairings) < keptPairings && cap(x.req.Pairs) <= keptBatch {
+		*x = pairing{req: x.req, answers: x.answers[:0], shared: x.shared[:0]}
+		s.freePairings = append(s.freePairings, x)
+	}
 }
 
 func (x *pairing) serve() {
 	r := x.s.role
-	x.begun = x.s.l.Now()
-	if err := x.check(); err != nil {
+	if x.fault != nil {
 		x.presented(x.req.Token)
-		x.refuse(refusal{reason: frame.InvalidRequest, message: err.Error()})
+		x.refuse(refusal{reason: frame.InvalidRequest, message: x.fault.Error()})
 		return
 	}
 	id, ok := x.verify(x.req.Token)
@@ -77,27 +106,32 @@ func (x *pairing) serve() {
 		return
 	}
 	x.makeRoom()
-	x.s.waiting = append(x.s.waiting, x)
-	x.s.submit()
+	x.s.offload(task{call: &x.controlCall, job: x, steps: (len(x.pairs) + stepPairs - 1) / stepPairs})
 }
 
-// makeRoom allocates what the workers fill, in one piece each.
+// makeRoom prepares what the workers fill. The states become the store's and are
+// new each time, in one piece.
 func (x *pairing) makeRoom() {
 	r, n := x.s.role, len(x.req.Pairs)
-	x.answers = make([]frame.PairAnswer, n)
+	x.answers = slices.Grow(x.answers[:0], n)[:n]
+	x.shared = slices.Grow(x.shared[:0], 2*n)[:2*n]
 	x.pairs = make([]store.NewPair, n)
 	secret, state := kyber.Strength(r.cfg.KyberStrength).CiphertextBytes(), r.profile.StateBytes()
-	secrets, states := make([]byte, 2*n*secret), make([]byte, 2*n*state)
+	states := make([]byte, 2*n*state)
 	for i := range n {
-		a, p := &x.answers[i], &x.pairs[i]
-		a.ID, p.ID = x.req.Pairs[i].ID, x.req.Pairs[i].ID
-		a.DecoderSecret, a.EncoderSecret = piece(secrets, 2*i, secret), piece(secrets, 2*i+1, secret)
+		o, a, p := &x.req.Pairs[i], &x.answers[i], &x.pairs[i]
+		a.ID, p.ID = o.ID, o.ID
+		a.DecoderSecret, a.EncoderSecret = piece(o.EncoderKey, 0, secret), piece(o.DecoderKey, 0, secret)
 		p.Decoder, p.Encoder = piece(states, 2*i, state), piece(states, 2*i+1, state)
 	}
+	x.out = x.s.bufs.get(frame.PairAnswersBytes(x.answers))
 }
 
 // piece is part i of b, of size bytes each.
 func piece(b []byte, i, size int) []byte { return b[i*size : (i+1)*size : (i+1)*size] }
+
+// parse implements endpoint.
+func (x *pairing) parse() { x.fault = x.check() }
 
 // check makes the checks that are 490 invalid_request.
 func (x *pairing) check() error {
@@ -147,51 +181,29 @@ func (x *pairing) judge() (no refusal) {
 	return refusal{}
 }
 
-// submit hands the waiting calls to the workers as far as those take them: their
-// queue is bounded, and the rest waits here, where each call holds a connection.
-func (s *shard) submit() {
-	for len(s.waiting) > 0 {
-		x := s.waiting[0]
-		if x.stage == callLeft {
-			x.done()
-		} else if !s.role.kem.Submit(x, 2*len(x.pairs)) {
-			if !s.retry.Active() {
-				s.l.StartTimer(&s.retry, s.l.Now()+int64(pairRetry), (*retryTimer)(s))
-			}
-			return
-		}
-		s.waiting[0] = nil
-		s.waiting = s.waiting[1:]
-	}
-	s.waiting = nil
-}
-
-type retryTimer shard
-
-func (t *retryTimer) OnTimer(int64) { (*shard)(t).submit() }
-
-// Step makes one direction: from the client's encoder key our decoder, from its
+// Step makes stepPairs pairs: from the client's encoder key our decoder, from its
 // decoder key our encoder. It runs on a worker.
 func (x *pairing) Step(e *kyber.Engine, step int) {
-	i := step / 2
-	offer, answer, pair := &x.req.Pairs[i], &x.answers[i], &x.pairs[i]
-	if step%2 == 0 {
-		answer.DecoderNonce = newNonce()
-		x.direction(e, offer.EncoderKey, offer.EncoderPerson, answer.DecoderSecret, answer.DecoderNonce, pair.Decoder)
-	} else {
-		answer.EncoderNonce = newNonce()
-		x.direction(e, offer.DecoderKey, offer.DecoderPerson, answer.EncoderSecret, answer.EncoderNonce, pair.Encoder)
+	var room [2 * stepPairs]kyber.Encapsulation
+	work := room[:0]
+	from, to := step*stepPairs, min((step+1)*stepPairs, len(x.pairs))
+	for i := from; i < to; i++ {
+		o, a := &x.req.Pairs[i], &x.answers[i]
+		work = append(work,
+			kyber.Encapsulation{EK: o.EncoderKey, C: a.DecoderSecret, Key: x.shared[2*i][:]},
+			kyber.Encapsulation{EK: o.DecoderKey, C: a.EncoderSecret, Key: x.shared[2*i+1][:]})
 	}
-}
-
-// direction encapsulates to ek and derives the state of one direction.
-func (x *pairing) direction(e *kyber.Engine, ek, person, secret []byte, nonce uint64, state []byte) {
-	var shared [kyber.SharedKeyBytes]byte
-	if err := e.Encapsulate(kyber.Strength(x.s.role.cfg.KyberStrength), secret, shared[:], ek); err != nil {
+	if e.Encapsulate(kyber.Strength(x.s.role.cfg.KyberStrength), work...) != nil {
 		panic("BUG: mte: a key that passed its check was refused")
 	}
-	x.s.role.profile.AppendInitialState(state[:0], &shared, nonce, person)
-	clear(shared[:])
+	profile := x.s.role.profile
+	for i := from; i < to; i++ {
+		o, a, p := &x.req.Pairs[i], &x.answers[i], &x.pairs[i]
+		a.DecoderNonce, a.EncoderNonce = newNonce(), newNonce()
+		profile.AppendInitialState(p.Decoder[:0], &x.shared[2*i], a.DecoderNonce, o.EncoderPerson)
+		profile.AppendInitialState(p.Encoder[:0], &x.shared[2*i+1], a.EncoderNonce, o.DecoderPerson)
+		clear(x.shared[2*i : 2*i+2])
+	}
 }
 
 // newNonce draws a nonce with its top bit clear.
@@ -203,7 +215,7 @@ func newNonce() uint64 {
 
 // Done writes the answer, still on a worker, and goes back to the loop.
 func (x *pairing) Done() {
-	x.out = frame.AppendPairAnswers(make([]byte, 0, frame.PairAnswersBytes(x.answers)), x.answers)
+	x.out = frame.AppendPairAnswers(x.out, x.answers)
 	x.s.l.Post((*encapsulated)(x))
 }
 
@@ -213,10 +225,10 @@ type encapsulated pairing
 // Deliver stores the pairs.
 func (m *encapsulated) Deliver(*loop.Loop) {
 	x := (*pairing)(m)
-	defer x.s.submit()
 	if x.stage == callLeft {
 		x.forget()
-		x.done()
+	}
+	if !x.s.landed(&x.controlCall) {
 		return
 	}
 	client := store.Client{Domain: x.d.host, ID: x.id}
