@@ -92,7 +92,7 @@ func CheckKey(s Strength, ek []byte) error {
 	if len(ek) != s.EncapsulationKeyBytes() {
 		return ErrKey
 	}
-	// ByteDecode12 (FIPS 203, algorithm 6), four coefficients in six bytes, little endian. Every second
+	// ByteDecode12 (FIPS 203, algorithm 6), eight coefficients in twelve bytes, little endian. Every second
 	// one is lifted by what is missing from q to 4096, and has room for the carry.
 	const (
 		second = 0xfff | 0xfff<<24
@@ -100,9 +100,9 @@ func CheckKey(s Strength, ek []byte) error {
 		carry  = 1<<12 | 1<<36
 	)
 	over := uint64(0)
-	for at := 0; at < len(ek)-seedRhoBytes; at += 6 {
-		x := binary.LittleEndian.Uint64(ek[at:]) // the last one reaches into ρ
-		over |= (x&second + lift) | (x>>12&second + lift)
+	for t := ek; len(t) > seedRhoBytes; t = t[12:] {
+		x, y := binary.LittleEndian.Uint64(t), binary.LittleEndian.Uint64(t[6:]) // the last one reaches into ρ
+		over |= (x&second + lift) | (x>>12&second + lift) | (y&second + lift) | (y>>12&second + lift)
 	}
 	if over&carry != 0 {
 		return ErrKey
