@@ -116,6 +116,10 @@ func (p *relayPair) connect() {
 func (p *relayPair) startIn(secret string, settings ...string) {
 	domains := strings.ReplaceAll(domainMap("127.0.0.1", p.origin), "the secret", secret)
 	p.in = startMTE(p.t, slices.Concat(settings, []string{"KYBER_STRENGTH=512", domains})...)
+	if p.out != nil {
+		// The outbound node goes on with new connections when this one has ended.
+		p.in.descriptors, p.in.goroutines = math.MaxInt, math.MaxInt
+	}
 }
 
 // aim has the proxy pass to the other relay that runs now.
