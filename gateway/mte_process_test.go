@@ -184,10 +184,10 @@ func (m muxOrigin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// stands waits until a count does not move any more.
+// stands waits until a count has moved and does not any more.
 func stands(count func() int64) int64 {
-	last, since := int64(-1), time.Now()
-	for time.Since(since) < 300*time.Millisecond {
+	last, began, since := int64(0), time.Now(), time.Now()
+	for time.Since(since) < 300*time.Millisecond || last == 0 && time.Since(began) < patience {
 		if now := count(); now != last {
 			last, since = now, time.Now()
 		}

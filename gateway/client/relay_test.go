@@ -233,7 +233,8 @@ func (s *testRelay) pair(w http.ResponseWriter, r *http.Request) {
 		*a = frame.PairAnswer{ID: o.ID, EncoderNonce: uint64(i) + 1<<62, DecoderNonce: uint64(i),
 			EncoderSecret: make([]byte, strength.CiphertextBytes()), DecoderSecret: make([]byte, strength.CiphertextBytes())}
 		var down, up [32]byte
-		if e.Encapsulate(strength, a.DecoderSecret, up[:], o.EncoderKey) != nil || e.Encapsulate(strength, a.EncoderSecret, down[:], o.DecoderKey) != nil {
+		if e.Encapsulate(strength, kyber.Encapsulation{EK: o.EncoderKey, C: a.DecoderSecret, Key: up[:]},
+			kyber.Encapsulation{EK: o.DecoderKey, C: a.EncoderSecret, Key: down[:]}) != nil {
 			s.fault("a key that is none")
 		}
 		pair := &relayPair{enc: s.profile.NewEncoder(open.MKE), dec: s.profile.NewDecoder(open.MKE), strict: true}
