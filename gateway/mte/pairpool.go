@@ -20,6 +20,10 @@ const (
 	// maxPairsPerClient.
 	dropEarly = 64
 
+	// rareRetry bounds the growing pauses between refills for nobody, of a relay that
+	// fails: in nanoseconds.
+	rareRetry = int64(30 * time.Second)
+
 	// repairEvery is the least time between two full repairs.
 	repairEvery = int64(time.Second)
 
@@ -118,7 +122,9 @@ type pairPool struct {
 	lastRefill  int64
 	pausedUntil int64    // no refill before
 	retryAt     int64    // no refill before, unless there is no pair at all
+	idleRetryAt int64    // no refill before if nobody waits
 	failed      *refusal // the last refill, nil if it did not
+	failures    int      // refills that failed since one landed
 	forgotten   int64    // when an identity was given up last
 
 	// Of the current identity.
@@ -245,7 +251,10 @@ func (p *pairPool) Refill(now int64) (n int, at int64) {
 	debt := min(p.debt, room)
 	toMin := min(p.rules.min, p.size()) - total
 	start := max(p.pausedUntil, p.retryAt)
-	if p.waiting > 0 && total+p.old == 0 {
+	switch {
+	case p.waiting == 0:
+		start = max(start, p.idleRetryAt)
+	case total+p.old == 0:
 		start = p.pausedUntil
 	}
 	switch {
@@ -295,8 +304,8 @@ func (p *pairPool) Know(id *identity, batch, perClient int) {
 // possible.
 func (p *pairPool) Landed(pairs []*pooledPair, now int64) {
 	p.asked = 0
-	p.failed = nil
-	p.retryAt = 0
+	p.failed, p.failures = nil, 0
+	p.retryAt, p.idleRetryAt = 0, 0
 	p.filled += len(pairs)
 	p.debt = max(0, p.debt-len(pairs))
 	for _, pair := range pairs {
@@ -311,7 +320,7 @@ func (p *pairPool) Landed(pairs []*pooledPair, now int64) {
 }
 
 // Failed ends a refill without pairs. Who waits is told why if there is no pair
-// that could come free. pause says for how long there is to be none; hard, that
+// that could come free; for nobody it is tried again ever more rarely. pause says for how long there is to be none; hard, that
 // this holds whoever waits.
 func (p *pairPool) Failed(no *refusal, pause int64, hard bool, now int64) {
 	p.asked = 0
@@ -321,6 +330,8 @@ func (p *pairPool) Failed(no *refusal, pause int64, hard bool, now int64) {
 		return // who waits does so as long as any other
 	}
 	p.retryAt = now + pause
+	p.idleRetryAt = now + max(pause, min(pause<<min(p.failures, 8), rareRetry))
+	p.failures++
 	if p.total()+p.old > 0 {
 		return
 	}

@@ -386,6 +386,31 @@ func TestPoolFails(t *testing.T) {
 	}
 }
 
+// A relay that is down for long is asked ever more rarely while nobody calls, and
+// at once for whoever does.
+func TestPoolFailsForLong(t *testing.T) {
+	w := newPoolWorld(t, defaultRules)
+	w.answer = func(int) (time.Duration, bool) { return time.Second, false }
+	w.ask(0, pairKept)
+	w.run(10 * time.Minute)
+	if n := len(w.calls); n < 20 || n > 30 {
+		t.Errorf("%d calls in ten minutes", n)
+	}
+	for range 5 {
+		q := w.ask(0, pairKept)
+		w.run(100 * time.Millisecond)
+		if q.no == nil {
+			t.Fatalf("%+v", q)
+		}
+	}
+	w.answer = nil
+	q := w.ask(0, pairKept)
+	w.run(time.Second)
+	if q.pair == nil || w.p.total() != 25 {
+		t.Errorf("%+v, %d pairs", q, w.p.total())
+	}
+}
+
 func TestPoolIdle(t *testing.T) {
 	w := newPoolWorld(t, defaultRules)
 	for range 500 {
