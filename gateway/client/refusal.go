@@ -49,13 +49,17 @@ func (r *Refusal) Action() frame.Action {
 // Foreign tells that the answer is not the relay's: a proxy in between has replaced it.
 func (r *Refusal) Foreign() bool { return r.foreign }
 
+// maxRetryAfter is the longest Retry-After that is believed. One that is longer, or no number of
+// this world, must not stop a client for good.
+const maxRetryAfter = 24 * time.Hour
+
 // NewRefusal reads an answer that is not 200: its status, the values of X-MTE-Relay-Error and
 // Retry-After, and its whole body. The frame in the body counts; without one the header does, then
 // the status, since an answer may come from a proxy on the way.
 func NewRefusal(status int, errorHeader, retryAfter string, body []byte) *Refusal {
 	r := &Refusal{}
 	if s, err := strconv.Atoi(retryAfter); err == nil && s > 0 {
-		r.RetryAfter = time.Duration(s) * time.Second
+		r.RetryAfter = time.Duration(min(s, int(maxRetryAfter/time.Second))) * time.Second
 	}
 	e, n, err := frame.ParseEnvelope(body)
 	if err == nil && n > 0 && e.Kind == frame.KindError && uint64(e.Length) == uint64(len(body)-n) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/codec/frame"
 )
@@ -206,6 +207,24 @@ func TestBrokenAnswers(t *testing.T) {
 	})
 	f("an ERROR alone", nil, func(q *relayRequest) { e := refusal(frame.Internal); q.write(frame.KindError, 0, e.AppendPayload(nil)) })
 	f("an empty DATA is nothing", io.ErrUnexpectedEOF, func(q *relayRequest) { q.respond(200, false); q.write(frame.KindData, 0, nil) })
+}
+
+func TestRetryAfter(t *testing.T) {
+	f := func(header string, want time.Duration) {
+		t.Helper()
+		if r := NewRefusal(488, "488 rate_limited", header, nil); r.RetryAfter != want {
+			t.Errorf("%q: %v, want %v", header, r.RetryAfter, want)
+		}
+	}
+	f("", 0)
+	f("7", 7*time.Second)
+	f("0", 0)
+	f("-7", 0)
+	f("soon", 0)
+	f("86400", 24*time.Hour)
+	f("86401", 24*time.Hour)
+	f("9223372036854775807", 24*time.Hour)
+	f("9223372036854775808", 0)
 }
 
 func TestForeignAnswer(t *testing.T) {
