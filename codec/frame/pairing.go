@@ -124,22 +124,21 @@ func (o *PairOffer) parse(r *reader, strength int) (fault error) {
 		if key, more, ok = r.next(base); !ok || !more {
 			break
 		}
-		member := string(key) // for messages only; the switch does not need it
 		str := func(bit int, f func(s []byte) error) {
 			found |= bit
 			if r.peek() != '"' {
-				note(fmt.Errorf("%s must be a string", member))
+				note(fmt.Errorf("%s must be a string", key))
 				_, ok = r.skip()
 				return
 			}
 			var s []byte
 			if s, ok = r.str(); ok {
 				if err := f(s); err != nil {
-					note(fmt.Errorf("%s: %w", member, err))
+					note(fmt.Errorf("%s: %w", key, err))
 				}
 			}
 		}
-		switch member {
+		switch string(key) {
 		case "pairId":
 			str(id, func(s []byte) error {
 				var valid bool

@@ -160,7 +160,11 @@ func (x *pairing) judge() (no refusal) {
 			return refusal{reason: frame.FrameVersionUnsupported, message: fmt.Sprintf("pairs[%d]: frameVersion must be %d", i, frame.Version)}
 		}
 	}
+	ours := x.s.role.profile.String()
 	for i := range pairs {
+		if string(pairs[i].Profile) == ours {
+			continue // as most are, and no copy is made to see it
+		}
 		agree, sameProbe := x.s.role.profile.Match(string(pairs[i].Profile))
 		if !agree {
 			return refusal{reason: frame.ProfileMismatch}

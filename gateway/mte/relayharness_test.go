@@ -364,7 +364,12 @@ func (c *testClient) pairs(n int) []*testPair {
 	if a.status != 200 || err != nil || len(answers) != n {
 		c.r.t.Fatalf("pairing: %d %s %v", a.status, a.header.Get(frame.ErrorHeader), err)
 	}
-	var list []*testPair
+	return c.assemble(offers, keys, answers)
+}
+
+// assemble makes pairs of offers and what the relay answered.
+func (c *testClient) assemble(offers []frame.PairOffer, keys []*kyber.DecapsulationKey, answers []frame.PairAnswer) (list []*testPair) {
+	c.r.t.Helper()
 	for i, got := range answers {
 		p := &testPair{c: c, id: got.ID}
 		state := func(key *kyber.DecapsulationKey, secret []byte, nonce uint64, person []byte) []byte {
