@@ -102,8 +102,9 @@ func (l laterLease) Release(now int64, used bool, w store.Waiter) (frame.Reason,
 
 // relayOptions are what startRelay can be told besides settings.
 type relayOptions struct {
-	domain string // members of the test host's entry in DOMAIN_MAP, as JSON
-	later  bool   // the store answers later
+	domain string                        // members of the test host's entry in DOMAIN_MAP, as JSON
+	later  bool                          // the store answers later
+	store  func(store.Pairs) store.Pairs // put in front of the memory store
 	origin http.Handler
 	dead   bool // nobody listens where the origin should be
 }
@@ -148,6 +149,11 @@ func startRelay(t testing.TB, o relayOptions, settings ...string) *testRelay {
 	if o.later {
 		c.Pairs = func(p *open.Pools) store.Pairs {
 			return laterPairs{store.NewMemoryPairs(store.MemoryLimits{Pairs: c.MaxPairs, PerClient: c.MaxPairsPerClient, Timeout: c.SessionTimeout}, p)}
+		}
+	}
+	if o.store != nil {
+		c.Pairs = func(p *open.Pools) store.Pairs {
+			return o.store(store.NewMemoryPairs(store.MemoryLimits{Pairs: c.MaxPairs, PerClient: c.MaxPairsPerClient, Timeout: c.SessionTimeout}, p))
 		}
 	}
 	log := slog.New(slog.NewTextHandler(&r.log, nil))

@@ -1,0 +1,180 @@
+package mte
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"sluice/codec/frame"
+	"sluice/codec/open"
+	"sluice/gateway/store"
+)
+
+// faultyPairs is a store that refuses what it is told to, at once or later.
+type faultyPairs struct {
+	store.Pairs
+	later                         bool
+	add, keepalive, take, release atomic.Uint32 // a frame.Reason
+	worn                          atomic.Bool   // encoders are used up
+}
+
+func (p *faultyPairs) Add(c store.Client, pairs []store.NewPair, now int64, later func(frame.Reason)) (frame.Reason, bool) {
+	r := frame.Reason(p.add.Load())
+	if r == frame.NoReason {
+		return p.Pairs.Add(c, pairs, now, later)
+	}
+	if p.later {
+		go later(r)
+	}
+	return r, !p.later
+}
+
+func (p *faultyPairs) Keepalive(c store.Client, drop []frame.PairID, now int64, later func(int, frame.Reason)) (int, frame.Reason, bool) {
+	r := frame.Reason(p.keepalive.Load())
+	if r == frame.NoReason {
+		return p.Pairs.Keepalive(c, drop, now, later)
+	}
+	if p.later {
+		go later(0, r)
+	}
+	return 0, r, !p.later
+}
+
+func (p *faultyPairs) Take(c store.Client, id frame.PairID, t open.Type, now int64, w store.Waiter) (store.Lease, frame.Reason, bool) {
+	r := frame.Reason(p.take.Load())
+	if r == frame.NoReason {
+		l, r, ok := p.Pairs.Take(c, id, t, now, w)
+		if l != nil {
+			l = faultyLease{l, p}
+		}
+		return l, r, ok
+	}
+	if p.later {
+		go w.OnTaken(nil, r)
+	}
+	return nil, r, !p.later
+}
+
+type faultyLease struct {
+	store.Lease
+	p *faultyPairs
+}
+
+func (l faultyLease) Release(now int64, used bool, w store.Waiter) (frame.Reason, bool) {
+	r := frame.Reason(l.p.release.Load())
+	if r == frame.NoReason {
+		return l.Lease.Release(now, used, w)
+	}
+	l.Lease.Retire()
+	if l.p.later {
+		go w.OnReleased(r)
+	}
+	return r, !l.p.later
+}
+
+func (l faultyLease) Encoder() open.Encoder {
+	if l.p.worn.Load() {
+		return wornEncoder{l.Lease.Encoder()}
+	}
+	return l.Lease.Encoder()
+}
+
+// wornEncoder is an encoder at the end of its sequence numbers.
+type wornEncoder struct{ open.Encoder }
+
+func (wornEncoder) AppendEncode([]byte, []byte) ([]byte, error) { return nil, open.EncodeFailed }
+
+// A begunConn is a connection of which something was read already.
+type begunConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c begunConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// TestStoreRefusals: what a store on the network can refuse, and an encoder that is
+// used up, with what the client is told and what becomes of the pair.
+func TestStoreRefusals(t *testing.T) {
+	bothStores(t, func(t *testing.T, later bool) {
+		p, goOn := &faultyPairs{later: later}, make(chan bool, 1)
+		r := startRelay(t, relayOptions{
+			store: func(s store.Pairs) store.Pairs { p.Pairs = s; return p },
+			origin: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.Path == "/stream" {
+					io.WriteString(w, "part one")
+					w.(http.Flusher).Flush()
+					<-goOn
+				}
+				digestOrigin(w, req)
+			}),
+		})
+		c := r.client()
+		c.pair() // keeps the client known
+		const none = frame.NoReason
+
+		pair := c.pair()
+		for _, reason := range []frame.Reason{frame.DecoderRestoreFailed, frame.EncoderRestoreFailed, frame.NotOwner, frame.StateStoreUnavailable} {
+			p.take.Store(uint32(reason))
+			back := pair.snapshot()
+			c.post(append(pair.post("x"), pair.body([]byte("and a body"), 100)...)).wantRefusal(t, reason, none)
+			back()
+			p.take.Store(uint32(none))
+			pair.want(inStep)
+		}
+
+		offers, _ := c.offer(2)
+		body := string(frame.AppendPairRequest(nil, &c.token, c.about.KyberStrength, offers))
+		for _, reason := range []frame.Reason{frame.StateStoreUnavailable, frame.PoolExhausted} {
+			p.add.Store(uint32(reason))
+			before := r.role.pairs.Count()
+			c.call("POST", frame.PairPath, body).wantRefusal(t, reason, none)
+			if n := r.role.pairs.Count(); n != before {
+				t.Errorf("%d pairs after a refusal, %d before", n, before)
+			}
+		}
+		p.add.Store(uint32(none))
+		if a := c.call("POST", frame.PairPath, body); a.status != 200 {
+			t.Errorf("the same call again: %d %s", a.status, a.body)
+		}
+
+		p.keepalive.Store(uint32(frame.StateStoreUnavailable))
+		c.call("POST", frame.KeepalivePath, string(frame.AppendKeepalive(nil, &c.token, nil))).wantRefusal(t, frame.StateStoreUnavailable, none)
+		p.keepalive.Store(uint32(none))
+
+		// A state that was not saved: told instead of the answer, or behind its head.
+		p.release.Store(uint32(frame.StateStoreWriteFailed))
+		pair = c.pair()
+		c.post(pair.get("x")).wantRefusal(t, frame.StateStoreWriteFailed, none)
+		p.release.Store(uint32(none))
+		pair.want(gone)
+		pair = c.pair()
+		p.release.Store(uint32(frame.StateStoreWriteFailed))
+		conn, b := c.dial(), pair.get("stream")
+		io.WriteString(conn, c.head("POST", "/", "Content-Type: "+typeFrames, "Content-Length: "+strconv.Itoa(len(b)))+string(b))
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(conn, first); err != nil { // the head, and RESPONSE with it
+			t.Fatal(err)
+		}
+		goOn <- true
+		a, err := readReply(begunConn{conn, io.MultiReader(bytes.NewReader(first), conn)}, "POST")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := pair.read(a)
+		if e.err == nil || e.err.Code != 503 || e.err.Reason != frame.StateStoreWriteFailed.String() {
+			t.Errorf("a stream whose state was not saved: %+v", e)
+		}
+		p.release.Store(uint32(none))
+		pair.want(gone)
+
+		p.worn.Store(true)
+		pair = c.pair()
+		a = c.post(pair.get("x"))
+		p.worn.Store(false)
+		a.wantRefusal(t, frame.EncodeFailed, none)
+	})
+}
