@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 )
@@ -58,4 +59,30 @@ func TestPersonOrder(t *testing.T) {
 		f("a prefix alone", prefix[:len(prefix)-1], PersonWrongPrefix)
 		f("nothing", "", PersonWrongPrefix)
 	}
+}
+
+// FuzzPerson compares with the rules of the contract (relay §5), one by one.
+func FuzzPerson(f *testing.F) {
+	for _, s := range []string{"mte-relay/2/http/0123456789012345678901", "mte-relay/2/ws/0123456789012345678901/host", "mte-relay/2/http/short/x", "mte-relay/2/tcp/0123456789012345678901\x7f", ""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, person []byte) {
+		for transport, name := range map[Transport]string{HTTP: "http", WebSocket: "ws", TCP: "tcp"} {
+			rest, prefixed := strings.CutPrefix(string(person), "mte-relay/2/"+name+"/")
+			var want error
+			switch {
+			case len(person) > 1024:
+				want = PersonTooLarge
+			case !prefixed:
+				want = PersonWrongPrefix
+			case len(strings.SplitN(rest, "/", 2)[0]) < 22:
+				want = PersonRandomness
+			case bytes.ContainsFunc(person, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+				want = PersonControl
+			}
+			if got := CheckPerson(transport, person); got != want {
+				t.Errorf("%q for %s: %v, want %v", person, name, got, want)
+			}
+		}
+	})
 }

@@ -507,3 +507,43 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRestore: a state is taken if an instance could have written it, and then it comes back; a
+// decoder or an encoder made of it works.
+func FuzzRestore(f *testing.F) {
+	p, err := New(1024, MinWindow)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var entropy [32]byte
+	f.Add(p.AppendInitialState(nil, &entropy, 1, []byte("x")))
+	f.Add(append([]byte{1}, make([]byte, stateBytes-1)...))
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, state []byte) {
+		for _, x := range []Type{MKE, MTE} {
+			e, d := p.NewEncoder(x), p.NewDecoder(x)
+			if e.Restore(state) == nil {
+				if got := e.AppendState(nil); !bytes.Equal(got, state) {
+					t.Fatalf("%x came back as %x from an encoder", state, got)
+				}
+				out, err := e.AppendEncode(nil, []byte("text"))
+				if err != nil && err != EncodeFailed {
+					t.Fatalf("encode: %v", err)
+				}
+				if d.Restore(state) == nil && err == nil {
+					if text, err := d.Decode(out); err != nil || string(text) != "text" {
+						t.Fatalf("%x: %q, %v", state, text, err)
+					}
+				}
+			}
+			if d.Restore(state) == nil {
+				if got := d.AppendState(nil); !bytes.Equal(got, state) {
+					t.Fatalf("%x came back as %x from a decoder", state, got)
+				}
+				if _, err := d.Decode([]byte("nothing that was encoded")); err != DecodeFailed {
+					t.Fatalf("decode: %v", err)
+				}
+			}
+		}
+	})
+}
