@@ -34,10 +34,10 @@ const (
 	pairClientPerMinute = 60  // and per client
 	keepalivePerMinute  = 120 // POST /api/mte-keepalive, per client
 
-	// kyberQueue is how many steps of ML-KEM work may wait for a worker, about a
-	// tenth of a second's worth for each core. Past it pairing calls wait in
+	// kyberQueue is how many steps of ML-KEM work, of two pairs each, may wait for a
+	// worker: about a sixth of a second for one core. Past it pairing calls wait in
 	// their connections.
-	kyberQueue = 4096
+	kyberQueue = 1024
 
 	tidyEvery = time.Second
 )
