@@ -60,8 +60,9 @@ func TestRedisOutages(t *testing.T) {
 		server = *redistest.Server
 		proxy  = *redistest.Proxy
 	)
-	f("killed", "unreachable", func(s server, _ proxy) { s.Kill() }, func(s server, _ proxy) { s.Restart() })
-	f("cut", "unreachable", func(_ server, p proxy) { p.Cut() }, func(_ server, p proxy) { p.Heal() })
+	// The proxy takes the connection before it finds nobody behind it.
+	f("killed", "connection_lost", func(s server, _ proxy) { s.Kill() }, func(s server, _ proxy) { s.Restart() })
+	f("cut", "connection_lost", func(_ server, p proxy) { p.Cut() }, func(_ server, p proxy) { p.Heal() })
 	f("paused", "timeout", func(s server, _ proxy) { s.Pause() }, func(s server, _ proxy) { s.Resume() })
 	f("answers lost", "timeout", func(_ server, p proxy) { p.Pause(redistest.ToClient) }, func(_ server, p proxy) { p.Heal() })
 	f("read-only", "read_only",

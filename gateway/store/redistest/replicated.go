@@ -68,5 +68,8 @@ func (r *Replicated) URL() string {
 
 // AwaitPromotion waits until the replica is the master.
 func (r *Replicated) AwaitPromotion() {
-	r.Replica.Await("it is promoted", func() bool { return r.Replica.Info("replication", "role") == "master" })
+	r.Replica.Await("it is promoted", func() bool {
+		info, _ := r.Replica.Try("INFO", "replication") // it ends connections as it changes
+		return strings.Contains(info, "role:master")
+	})
 }
