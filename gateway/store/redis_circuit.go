@@ -79,7 +79,8 @@ func (c *circuit) complaint() (f *failure) {
 
 // setState changes the state and writes the line about it.
 func (r *Redis) setState(to circuitState, f *failure, since time.Time) {
-	from := circuitState(r.circuit.state.Swap(uint32(to)))
+	from := circuitState(r.circuit.state.Load())
+	defer r.circuit.state.Store(uint32(to)) // behind the line: who sees it finds the reason
 	log := r.cfg.Log.With("setting", "REDIS_URL", "mode", r.cfg.Mode.String())
 	switch {
 	case to == circuitUp && from == circuitStarting:
@@ -123,8 +124,11 @@ func (r *Redis) watch() {
 			made = time.Now()
 		}
 		f := r.probe()
-		if f != nil && up && f.kind == failBroken {
-			f = r.probe() // Redis may end a connection; what counts is the next
+		for range r.cfg.Connections {
+			if f == nil || !up || f.kind != failBroken {
+				break
+			}
+			f = r.probe() // connections may end; what counts is whether a new one works
 		}
 		switch {
 		case r.ctx.Err() != nil:
