@@ -275,5 +275,8 @@ func (t *batch) offer(d *sock) int {
 		return 0
 	}
 	d.sentB += int64(n)
+	if f := t.s.relay.cfg.Forwarded; f != nil && n > 0 {
+		f(d.tenure)
+	}
 	return n
 }

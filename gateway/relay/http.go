@@ -117,24 +117,27 @@ func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
 // Deliver goes on with an upgrade whose owner is known.
 func (u *upgrading) Deliver(*loop.Loop) {
 	s, c := u.s, u.c
+	if n := s.nodes[u.q.ServerID]; n != nil && u.claim.Tenure != nil && n.tenure != u.claim.Tenure {
+		s.lose(n) // the news of its end is still on its way
+	}
 	k := &sock{shard: s}
 	if c.Gone() {
-		s.unclaim(u)
+		u.unclaim()
 		return
 	}
 	if no := s.check(&u.q, u.claim, k); no != nil {
-		s.unclaim(u)
+		u.unclaim()
 		s.relay.refuse(c, no)
 		return
 	}
 	sock, unread := c.Hijack()
-	s.admit(sock.(*loop.Conn), &u.q, u.key[:], k, unread)
+	s.admit(sock.(*loop.Conn), &u.q, u.key[:], k, u.claim.Tenure, unread)
 }
 
 // unclaim gives a claim up that nobody attaches to.
-func (s *shard) unclaim(u *upgrading) {
-	if u.claim.Verdict == store.Owned && s.nodes[u.q.ServerID] == nil {
-		s.relay.owner.Release(u.q.ServerID)
+func (u *upgrading) unclaim() {
+	if u.claim.Tenure != nil {
+		u.claim.Tenure.Drop()
 	}
 }
 

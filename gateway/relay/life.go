@@ -84,10 +84,15 @@ func (k *sock) decide(e ending) {
 
 // closeFrame puts a close frame behind the frame in flight and drops the rest.
 func (k *sock) closeFrame(frame []byte) {
+	k.silence()
+	k.enqueueClose(frame)
+}
+
+// silence drops what waits behind the frame in flight.
+func (k *sock) silence() {
 	k.shard.dropParcels(k.cutFlight())
 	k.out.pongWaits = false
 	k.closeBy = k.shard.closeLimit()
-	k.enqueueClose(frame)
 }
 
 func (k *sock) enqueueClose(frame []byte) {

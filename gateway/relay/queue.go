@@ -62,6 +62,9 @@ func (k *sock) pump() {
 			s.breakLater(k)
 			break
 		}
+		if f := s.relay.cfg.Forwarded; f != nil && n > 0 && k.state == open && k.kind != kindControl {
+			f(k.tenure)
+		}
 		if k.wrote(n) {
 			return
 		}

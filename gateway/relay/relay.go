@@ -28,6 +28,10 @@ type Config struct {
 	// Ready reports whether the node accepts new work: what /ready answers. It is
 	// called on loops.
 	Ready func() bool
+
+	// Forwarded is told, on its loop, whenever a destination has taken payload
+	// of others. Nil in production: tests record who forwards.
+	Forwarded func(*store.Tenure)
 }
 
 // Relay is the WebSocket relay on a set of loops. Its methods may be called

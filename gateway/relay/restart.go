@@ -49,74 +49,11 @@ func (x *restart) OnTimer(now int64) {
 			k = k.nextAll
 			continue
 		}
-		n -= k.sess.sockets
-		k.sess.closeAll(closeRestart)
+		n -= k.sess.node.sockets()
+		s.part(k.sess.node)
 		k = s.all // the list may have changed
 	}
 	if now < x.to || n > 0 {
 		s.l.StartTimer(&x.timer, now+1, x)
 	}
-}
-
-// closeAll ends every socket of the session with the same close frame; nobody
-// is told that the others left.
-func (sess *session) closeAll(c closing) {
-	sess.shard.relay.owner.Release(sess.node.id)
-	var all []*sock
-	add := func(k *sock) {
-		if k != nil {
-			all = append(all, k)
-		}
-	}
-	add(sess.controlSock)
-	gather := func(ch *channel) {
-		add(ch.data)
-		for k := ch.first; k != nil; k = k.nextSib {
-			add(k)
-		}
-	}
-	if sess.one != nil {
-		gather(sess.one)
-	}
-	for _, ch := range sess.channels {
-		gather(ch)
-	}
-	for _, k := range all {
-		ch := k.ch
-		switch k.kind {
-		case kindControl:
-			sess.controlSock = nil
-		case kindData, kindV1Server:
-			ch.data = nil
-		default:
-			ch.removeClient(k)
-			if ch.clients == 0 {
-				ch.dropWaiting()
-			}
-		}
-		k.detach()
-		if ch != nil {
-			ch.tidy()
-		}
-		k.shut(c)
-	}
-	sess.end()
-}
-
-// Lose closes the sockets of a serverId that this node does not own any more.
-func (r *Relay) Lose(serverID string) { r.closeServer(serverID, closeMoved) }
-
-func (r *Relay) closeServer(serverID string, c closing) {
-	s := r.shardOf(serverID)
-	s.l.Post(loop.Func(func(*loop.Loop) {
-		n := s.nodes[serverID]
-		if n == nil {
-			return
-		}
-		for _, sess := range n.sessions {
-			if sess != nil {
-				sess.closeAll(c)
-			}
-		}
-	}))
 }

@@ -1,12 +1,16 @@
 package relay
 
-import "sluice/loop"
+import (
+	"sluice/gateway/store"
+	"sluice/loop"
+)
 
 // A node is one serverId on its loop: the v1 and the v2 session of it, which
 // are separate worlds. It exists while one of them has a socket.
 type node struct {
 	id       string
-	sessions [2]*session // v1, v2
+	tenure   *store.Tenure // what the serverId is owned by, for the node's whole life
+	sessions [2]*session   // v1, v2
 }
 
 // A session is the meeting point of the sockets of one serverId and version. It
@@ -82,10 +86,10 @@ func (id *identity) replacedNow(now int64) bool {
 }
 
 // session returns the session of a serverId, made if need be.
-func (s *shard) session(serverID string, v2 bool) *session {
+func (s *shard) session(serverID string, v2 bool, tenure *store.Tenure) *session {
 	n := s.nodes[serverID]
 	if n == nil {
-		n = &node{id: serverID}
+		n = &node{id: serverID, tenure: tenure}
 		s.nodes[serverID] = n
 	}
 	i := 0
@@ -120,7 +124,7 @@ func (sess *session) end() {
 	s.relay.sessions.Add(-1)
 	if n.sessions == [2]*session{} {
 		delete(s.nodes, n.id)
-		s.relay.owner.Release(n.id)
+		n.tenure.Release()
 	}
 }
 
@@ -215,7 +219,7 @@ func (ch *channel) clientOver(over bool) {
 // it and gets what waits for it.
 func (sess *session) attach(k *sock, ch *channel) {
 	s := sess.shard
-	k.sess, k.ch, k.server = sess, ch, sess.node.id
+	k.sess, k.ch, k.server, k.tenure = sess, ch, sess.node.id, sess.node.tenure
 	sess.sockets++
 	id, old := sess.holder(k.kind, ch)
 	switch k.kind {

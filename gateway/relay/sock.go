@@ -2,6 +2,7 @@ package relay
 
 import (
 	"sluice/codec/ws"
+	"sluice/gateway/store"
 	"sluice/ledger"
 	"sluice/loop"
 )
@@ -65,7 +66,8 @@ type sock struct {
 	ch    *channel // nil for control, and for everybody once detached
 	slot  ledger.Slot
 
-	server string // its serverId, for log lines; never whole
+	server string        // its serverId, for log lines; never whole
+	tenure *store.Tenure // what the node owns the serverId by
 
 	kind   kind
 	state  sockState
@@ -132,6 +134,10 @@ func (k *sock) OnRead(c *loop.Conn) {
 		k.hold(holdState)
 		return
 	}
+	if !k.tenure.Held(k.shard.l.Now()) {
+		k.shard.lose(k.sess.node)
+		return
+	}
 	if k.mustGate() {
 		k.gate()
 		return
@@ -142,6 +148,10 @@ func (k *sock) OnRead(c *loop.Conn) {
 
 // OnWrite lets the queue go on.
 func (k *sock) OnWrite(c *loop.Conn) {
+	if k.state <= finishing && k.tenure.Lost(k.shard.l.Now()) {
+		k.lapse()
+		return
+	}
 	k.pump()
 	k.arm()
 }

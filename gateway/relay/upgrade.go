@@ -71,6 +71,8 @@ func (s *shard) check(q *query, claim store.Claim, k *sock) *refusal {
 		return &refusalStore
 	case store.BelowFloor:
 		return &refusalFloor
+	case store.Draining:
+		return &refusalDraining
 	}
 	if r.draining.Load() && s.nodes[q.ServerID] == nil {
 		return &refusalDraining
@@ -88,8 +90,12 @@ func (s *shard) check(q *query, claim store.Claim, k *sock) *refusal {
 }
 
 // admit answers 101 and attaches. rest is what the peer sent behind its request.
-func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, rest []byte) {
-	sess := s.session(q.ServerID, q.V2)
+func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, tenure *store.Tenure, rest []byte) {
+	if !tenure.Attach() {
+		s.expire(c, q, key, k, tenure)
+		return
+	}
+	sess := s.session(q.ServerID, q.V2, tenure)
 	var ch *channel
 	if k.kind != kindControl {
 		id := q.ConnectionID
@@ -98,6 +104,22 @@ func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, rest []byte) 
 		}
 		ch = sess.channelOf(id)
 	}
+	s.accept(c, key, k)
+	s.upgraded(k, c, sess, ch, rest)
+}
+
+// expire answers 101 and closes at once: the reservation ran out before the
+// socket could attach.
+func (s *shard) expire(c *loop.Conn, q *query, key []byte, k *sock, tenure *store.Tenure) {
+	k.server, k.tenure = q.ServerID, tenure
+	s.accept(c, key, k)
+	c.SetHandler(k)
+	s.link(k)
+	k.shut(closeExpired)
+}
+
+// accept makes k the socket of c and answers 101.
+func (s *shard) accept(c *loop.Conn, key []byte, k *sock) {
 	k.shard, k.c = s, c
 	b := append(s.scratch[:0], "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	b = ws.AppendAccept(b, key)
@@ -114,7 +136,6 @@ func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, rest []byte) 
 		k.enqueue(p)
 	}
 	s.relay.freed.Add(upgradeFreed)
-	s.upgraded(k, c, sess, ch, rest)
 }
 
 var (

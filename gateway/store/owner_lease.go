@@ -1,0 +1,358 @@
+package store
+
+// leaseState is where a tenure is between its claim and its end.
+type leaseState uint8
+
+const (
+	// leaseAsked: the claim is on its way. Those who asked wait.
+	// Leaves to held, or to ended.
+	leaseAsked leaseState = iota
+	// leaseLooking: as asked, but only to know who has it: this node takes
+	// nothing new. Leaves to ended.
+	leaseLooking
+	// leaseHeld: it is the node's until Tenure.until, and is renewed.
+	// Leaves to releasing, or to ended (lost).
+	leaseHeld
+	// leaseReleasing: nothing of it is used any more and Redis is being told.
+	// Those who claim it anew wait. Leaves to ended.
+	leaseReleasing
+	// leaseEnded: in no map. Final.
+	leaseEnded
+)
+
+// A lease is the part of a tenure that its shard's lock guards.
+type lease struct {
+	state    leaseState
+	token    uint64 // behind the node's id
+	attached bool   // a socket is there
+	pending  int    // claims answered with Owned that neither attached nor were dropped
+	used     bool   // a socket has been there
+	asked    bool   // a call about it is under way or waits for its turn
+	expires  int64  // without a socket: when it is given up
+	waiting  []func(Claim)
+	given    []func() // GiveUp's
+}
+
+// effects are calls to be made once the lock is free.
+type effects []func()
+
+func (e effects) run() {
+	for _, f := range e {
+		f()
+	}
+}
+
+// Claim implements Ownership.
+func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool) {
+	now := o.cfg.Now()
+	s := o.shardOf(serverID)
+	var after effects
+	defer func() { after.run() }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenures[serverID]; t != nil {
+		l := &t.lease
+		switch {
+		case l.state == leaseReleasing && !o.up():
+			return Claim{Verdict: Unavailable}, true
+		case l.state != leaseHeld:
+			l.waiting = append(l.waiting, later)
+			return Claim{}, false
+		case t.Held(now):
+			l.pending++
+			if !l.attached {
+				o.expireAt(s, l, max(l.expires, now+int64(o.cfg.Times.Reservation)))
+			}
+			return Claim{Verdict: Owned, Tenure: t}, true
+		}
+		o.lapsed.Add(1)
+		after = o.end(s, t, after)
+	}
+	if !o.up() || o.abandoned.Load() || o.asking.Load() >= ownerAsking {
+		return Claim{Verdict: Unavailable}, true
+	}
+	t := &Tenure{owner: o, id: serverID}
+	t.lease.waiting = append(t.lease.waiting, later)
+	t.lease.state = leaseAsked
+	op := opClaim
+	if o.draining.Load() || o.Nodes() < o.cfg.MinNodes {
+		t.lease.state, op = leaseLooking, opLook
+	}
+	s.tenures[serverID] = t
+	o.asking.Add(1)
+	o.askFor(t, op)
+	return Claim{}, false
+}
+
+// askFor puts a call about t into the queue. Its shard is locked, and there is
+// no other: the queue is never longer than there are tenures.
+func (o *RedisOwnership) askFor(t *Tenure, op leaseOp) {
+	l := &t.lease
+	if l.asked {
+		panic("BUG: two calls about one serverId at a time")
+	}
+	if op == opClaim {
+		l.token = o.tokens.Add(1)
+	}
+	l.asked = true
+	o.queue.add(ask{t, op, l.token, o.cfg.Now()})
+}
+
+// expireAt sets when a lease without a socket is given up.
+func (o *RedisOwnership) expireAt(s *ownerShard, l *lease, when int64) {
+	if l.expires == 0 {
+		o.idle.Add(1)
+	}
+	l.expires = when
+	s.next = min(s.next, when)
+}
+
+// unexpire: there is a socket, or no lease any more.
+func (o *RedisOwnership) unexpire(l *lease) {
+	if l.expires != 0 {
+		o.idle.Add(-1)
+		l.expires = 0
+	}
+}
+
+// answered takes the answer to a claim, a look or a release that was sent at sent.
+func (o *RedisOwnership) answered(a ask, answer string, err error, sent int64) {
+	t, s := a.t, o.shardOf(a.t.id)
+	var after effects
+	s.mu.Lock()
+	t.lease.asked = false
+	switch t.lease.state {
+	case leaseAsked:
+		o.asking.Add(-1)
+		after = o.claimed(s, t, answer, err, sent, after)
+	case leaseLooking:
+		o.asking.Add(-1)
+		c := Claim{Verdict: Unavailable}
+		if err == nil && answer == "" {
+			c.Verdict = BelowFloor
+			if o.draining.Load() {
+				c.Verdict = Draining
+			}
+		} else if err == nil {
+			c = elsewhere(answer)
+		}
+		after = o.refuse(s, t, c, after)
+	case leaseReleasing:
+		after = o.end(s, t, after)
+	default:
+		panic("BUG: an answer that nobody waits for")
+	}
+	s.mu.Unlock()
+	after.run()
+}
+
+// claimed takes the answer to the claim of t.
+func (o *RedisOwnership) claimed(s *ownerShard, t *Tenure, answer string, err error, sent int64, after effects) effects {
+	l := &t.lease
+	if err != nil {
+		return o.refuse(s, t, Claim{Verdict: Unavailable}, after)
+	}
+	if answer != answerOurs {
+		return o.refuse(s, t, elsewhere(answer), after)
+	}
+	now := o.cfg.Now()
+	l.state = leaseHeld
+	t.until.Store(o.heldUntil(sent))
+	if !t.Held(now) || o.abandoned.Load() { // too late to be of use
+		waiting := l.waiting
+		l.waiting = nil
+		after = tell(waiting, Claim{Verdict: Unavailable}, after)
+		o.startRelease(t)
+		return after
+	}
+	l.pending += len(l.waiting)
+	o.expireAt(s, l, now+int64(o.cfg.Times.Reservation))
+	s.next = min(s.next, t.until.Load())
+	waiting := l.waiting
+	l.waiting = nil
+	return tell(waiting, Claim{Verdict: Owned, Tenure: t}, after)
+}
+
+// heldUntil is how long what Redis granted provably stands: its clock began
+// after ours.
+func (o *RedisOwnership) heldUntil(sent int64) int64 {
+	return sent + int64(o.cfg.Times.Lease-o.cfg.Times.Margin)
+}
+
+func elsewhere(answer string) Claim {
+	if target, ok := targetOf(answer); ok {
+		return Claim{Verdict: Elsewhere, Target: target}
+	}
+	return Claim{Verdict: Unavailable} // nonsense: nobody can say who has it
+}
+
+func tell(waiting []func(Claim), c Claim, after effects) effects {
+	for _, w := range waiting {
+		after = append(after, func() { w(c) })
+	}
+	return after
+}
+
+// refuse ends a claim that was not won.
+func (o *RedisOwnership) refuse(s *ownerShard, t *Tenure, c Claim, after effects) effects {
+	waiting := t.lease.waiting
+	t.lease.waiting = nil
+	return tell(waiting, c, o.end(s, t, after))
+}
+
+// end takes a tenure out of the map. Who may have sockets of it is told, and who
+// waits for its end claims anew.
+func (o *RedisOwnership) end(s *ownerShard, t *Tenure, after effects) effects {
+	l := &t.lease
+	if l.state == leaseHeld {
+		t.until.Store(gone)
+	}
+	if l.state == leaseHeld && (l.attached || l.pending > 0) {
+		after = append(after, func() { o.lost(t) })
+	}
+	l.state = leaseEnded
+	o.unexpire(l)
+	delete(s.tenures, t.id)
+	after = append(after, l.given...)
+	for _, w := range l.waiting {
+		after = append(after, func() {
+			if c, ok := o.Claim(t.id, w); ok {
+				w(c)
+			}
+		})
+	}
+	l.given, l.waiting = nil, nil
+	return after
+}
+
+// startRelease has Redis told that nobody has t any more. Its shard is locked.
+func (o *RedisOwnership) startRelease(t *Tenure) {
+	l := &t.lease
+	t.until.Store(givenUp)
+	l.state, l.attached = leaseReleasing, false
+	o.unexpire(l)
+	if !l.asked { // else when the answer to the renewal is there
+		o.askFor(t, opRelease)
+	}
+}
+
+func (o *RedisOwnership) attach(t *Tenure) bool {
+	s := o.shardOf(t.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &t.lease
+	if l.state != leaseHeld || !t.Held(o.cfg.Now()) {
+		return false
+	}
+	l.pending--
+	l.attached, l.used = true, true
+	o.unexpire(l)
+	return true
+}
+
+func (o *RedisOwnership) drop(t *Tenure) {
+	s := o.shardOf(t.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &t.lease
+	if l.state != leaseHeld {
+		return
+	}
+	l.pending--
+	if l.pending == 0 && !l.attached && (!l.used || o.draining.Load()) {
+		o.startRelease(t)
+	}
+}
+
+func (o *RedisOwnership) release(t *Tenure) {
+	s := o.shardOf(t.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &t.lease
+	if l.state != leaseHeld {
+		return
+	}
+	l.attached = false
+	if l.pending == 0 && (o.draining.Load() || o.idle.Load() >= ownerIdle) {
+		o.startRelease(t)
+		return
+	}
+	o.expireAt(s, l, o.cfg.Now()+int64(o.cfg.Times.Linger))
+}
+
+func (o *RedisOwnership) giveUp(t *Tenure, done func()) (ok bool) {
+	s := o.shardOf(t.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &t.lease
+	if l.state == leaseHeld {
+		o.startRelease(t)
+	}
+	if l.state != leaseReleasing {
+		return true
+	}
+	l.given = append(l.given, done)
+	return false
+}
+
+// giveUpAll releases what is held and chosen.
+func (o *RedisOwnership) giveUpAll(chosen func(*Tenure) bool) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		s.mu.Lock()
+		for _, t := range s.tenures {
+			if t.lease.state == leaseHeld && chosen(t) {
+				o.startRelease(t)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// sweep ends the leases that are not provably held any more, and gives up those
+// that nobody used for their time.
+func (o *RedisOwnership) sweep(now int64) {
+	for i := range o.shards {
+		o.sweepShard(&o.shards[i], now)
+	}
+	if n := o.lapsed.Swap(0); n > 0 {
+		o.cfg.Log.Warn("leases of sessions ended because Redis did not renew them; their sockets are closed with 1012",
+			"sessions", n, "setting", "REDIS_URL")
+	}
+	if n := o.moved.Swap(0); n > 0 {
+		o.cfg.Log.Warn("sessions have another owner since Redis failed over or lost data; their sockets here are closed with 1012", "sessions", n)
+	}
+}
+
+func (o *RedisOwnership) sweepShard(s *ownerShard, now int64) {
+	var after effects
+	s.mu.Lock()
+	if now >= s.next {
+		s.next = now + int64(o.cfg.Times.Lease)
+		for _, t := range s.tenures {
+			l := &t.lease
+			if l.state != leaseHeld {
+				continue
+			}
+			until := t.until.Load()
+			switch {
+			case now >= until:
+				if l.attached || l.pending > 0 {
+					o.lapsed.Add(1)
+				}
+				after = o.end(s, t, after)
+				continue
+			case !l.attached && now >= l.expires:
+				l.pending = 0
+				o.startRelease(t)
+				continue
+			}
+			s.next = min(s.next, until)
+			if !l.attached {
+				s.next = min(s.next, l.expires)
+			}
+		}
+	}
+	s.mu.Unlock()
+	after.run()
+}

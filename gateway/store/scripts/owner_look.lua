@@ -1,0 +1,17 @@
+-- Tells who has each key. KEYS lie in one hash slot. ARGV: node id.
+-- A key of this node's, which asks because it does not know of one, is removed.
+-- Answers for each key '' (nobody) or the value that another node wrote.
+local mine = ARGV[1] .. '-'
+local out = {}
+for i, key in ipairs(KEYS) do
+	local v = redis.pcall('GET', key)
+	if v == false then
+		out[i] = ''
+	elseif type(v) == 'string' and string.sub(v, 1, #mine) == mine then
+		redis.call('DEL', key)
+		out[i] = ''
+	else
+		out[i] = type(v) == 'string' and v or '?'
+	end
+end
+return out
