@@ -42,6 +42,7 @@ type Gateway struct {
 	loops    []*loop.Loop
 	led      *ledger.Ledger
 	owner    store.Ownership
+	redis    *store.Redis // nil without REDIS_URL
 	relay    *relay.Relay
 	metrics  *metric.Relay
 	process  *metric.Process
@@ -57,17 +58,28 @@ type Gateway struct {
 
 	configVersion atomic.Uint64
 
+	tuning  tuning
 	state   atomic.Int32 // lifeState
 	failed  chan int     // exit code of a gateway that gave up
 	stopped chan struct{}
 }
 
+// A tuning is what the contract fixes and tests change.
+type tuning struct {
+	owner     store.OwnerTimes
+	forwarded func(*store.Tenure) // relay.Config.Forwarded
+}
+
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
+	return start(cfg, log, tuning{owner: store.DefaultOwnerTimes})
+}
+
+func start(cfg *config.Config, log *slog.Logger, tune tuning) (*Gateway, error) {
 	if lines := unsupported(cfg); len(lines) > 0 {
 		return nil, errors.New(strings.Join(lines, "; "))
 	}
-	g := &Gateway{cfg: cfg, log: log, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
+	g := &Gateway{cfg: cfg, log: log, tuning: tune, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
 	if err := g.build(); err != nil {
 		g.closeListeners()
 		if g.encrypting != nil {
@@ -76,6 +88,7 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 		for _, l := range g.loops {
 			l.Discard()
 		}
+		g.closeRedis()
 		return nil, err
 	}
 	if cfg.Relay.StartDraining {
@@ -87,6 +100,9 @@ func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 	g.watchdog = loop.WatchLoops(g.loops, cfg.Relay.CapacityMutationTimeout, g.failClosed)
 	for _, l := range g.loops {
 		go l.Run()
+	}
+	if g.owner != nil {
+		g.owner.Start(g.relay.Lose)
 	}
 	g.memory = watchMemory(g)
 	return g, nil
@@ -103,6 +119,7 @@ func (g *Gateway) build() error {
 	}
 	g.configVersion.Store(g.cfg.Version)
 	g.process = metric.NewProcess(g.processGauges())
+	g.openRedis()
 	if g.cfg.Relay.Listen.On() {
 		if err := g.buildRelay(); err != nil {
 			return err
@@ -121,7 +138,7 @@ func (g *Gateway) build() error {
 // buildRelay makes the WebSocket relay and its listener.
 func (g *Gateway) buildRelay() error {
 	c := &g.cfg.Relay
-	g.owner = store.Local{}
+	g.owner = g.ownership()
 	g.led = ledger.New(ledger.Limits{
 		Sockets:     int64(c.MaxWebSockets()),
 		Budget:      c.IngressBudgetBytes,
@@ -147,6 +164,7 @@ func (g *Gateway) buildRelay() error {
 		RerouteHeader: c.RerouteHeader,
 		Log:           g.log,
 		Ready:         g.Ready,
+		Forwarded:     g.tuning.forwarded,
 	}, g.led, g.owner, g.metrics, g.loops)
 	g.front = edge.NewServer(edge.Config{
 		Limits:         http1.Limits{HeadBytes: int(g.cfg.HTTP.MaxHeadBytes), Fields: g.cfg.HTTP.MaxHeaders},
@@ -278,6 +296,10 @@ func (g *Gateway) Stop() {
 	for _, l := range g.loops {
 		<-l.Done()
 	}
+	if g.owner != nil {
+		g.owner.Close()
+	}
+	g.closeRedis()
 	if g.encrypting != nil {
 		g.encrypting.role.Close()
 	}

@@ -35,7 +35,7 @@ func (g *Gateway) draining() bool {
 }
 
 func (g *Gateway) processGauges() metric.ProcessGauges {
-	return metric.ProcessGauges{
+	gauges := metric.ProcessGauges{
 		Version: Version,
 		Loops:   g.cfg.Loops,
 		HTTPConnections: func(l metric.Listener) int64 {
@@ -50,6 +50,10 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		ConfigVersion:  g.configVersion.Load,
 	}
+	if g.cfg.Redis.On() {
+		gauges.RedisUp = func() bool { return g.redis.Ready() }
+	}
+	return gauges
 }
 
 // allMetrics writes every page: what the admin listener serves.
