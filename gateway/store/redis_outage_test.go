@@ -186,7 +186,7 @@ func TestRedisLostAnswer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := redistest.StartProxy(t, s.Addr)
-	r, _ := openTestRedis(t, p.URL())
+	r, log := openTestRedis(t, p.URL())
 	eventually(t, "ready", r.Ready)
 	wantCount(t, r, "warm", 1) // from here on Redis knows the script by its hash
 	p.Pause(redistest.ToClient)
@@ -194,6 +194,7 @@ func TestRedisLostAnswer(t *testing.T) {
 	if !started || o != Unknown {
 		t.Errorf("outcome %d, want unknown", o)
 	}
+	eventually(t, "not ready", func() bool { return !r.Ready() })
 	p.Heal()
 	eventually(t, "ready again", r.Ready)
 	wantCount(t, r, "once", 2)
@@ -201,7 +202,7 @@ func TestRedisLostAnswer(t *testing.T) {
 	p.Pause(redistest.ToClient)
 	done := make(chan Outcome, 1)
 	if !r.Call(sleepScript, []string{"often"}, nil, func(_ rueidis.RedisMessage, o Outcome) { done <- o }) {
-		t.Fatal("not begun")
+		t.Fatalf("not begun\n%s", log)
 	}
 	s.Await("it has run", func() bool { return s.Do("EXISTS", "often") == "1" })
 	p.Heal()

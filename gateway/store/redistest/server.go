@@ -93,7 +93,7 @@ func freePort(t testing.TB) int {
 // guard runs a program and kills it when its own standard input ends, which it
 // does with the process of the test.
 const guard = `exec 3<&0
-"$@" </dev/null &
+"$@" </dev/null >&2 &
 p=$!
 echo $p
 { read x <&3; kill -9 $p; } >/dev/null 2>&1 &
@@ -120,18 +120,10 @@ func (s *Server) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	r := bufio.NewReader(out)
-	line, err := r.ReadString('\n')
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if s.pid, _ = strconv.Atoi(strings.TrimSpace(line)); s.pid == 0 {
 		s.t.Fatalf("%s did not start: %v", s.program, err)
 	}
-	go func() {
-		f, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_APPEND|os.O_WRONLY, 0)
-		if err == nil {
-			io.Copy(f, r)
-			f.Close()
-		}
-	}()
 	s.Await("it answers", func() bool {
 		_, err := s.Try("PING")
 		return err == nil || strings.Contains(err.Error(), "LOADING") || strings.Contains(err.Error(), "NOAUTH")
