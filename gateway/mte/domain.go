@@ -67,6 +67,7 @@ func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := make(domains, len(list))
+	secrets := make(map[string]string)
 	for host, c := range list {
 		if c.Outbound != nil {
 			out, err := r.outboundOf(c)
@@ -81,8 +82,12 @@ func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
 			return err
 		}
 		next[host] = d
+		if c.Secret != "" { // a shared store is not started without
+			secrets[host] = string(c.Secret)
+		}
 	}
 	r.version.Store(version)
+	r.pairs.SetDomains(secrets)
 	before := r.domains.Swap(&next)
 	if before == nil {
 		return nil

@@ -52,8 +52,13 @@ type Pairs interface {
 
 	// Keepalive deletes the pairs of drop that exist, refreshes the client's
 	// others and tells how many those are. A pair in use that is dropped goes
-	// when its request ends. StateStoreUnavailable.
+	// when its request ends. NotOwner, StateStoreUnavailable.
 	Keepalive(c Client, drop []frame.PairID, now int64, later func(touched int, r frame.Reason)) (touched int, r frame.Reason, ok bool)
+
+	// SetDomains tells which domains there are from now on, and their secrets, from
+	// which a shared store derives what its states are encrypted under. Call it
+	// before the first pair.
+	SetDomains(secrets map[string]string)
 
 	// Tidy forgets what has expired. Call it about once a second.
 	Tidy(now int64)

@@ -1,0 +1,83 @@
+-- What the scripts of the pair store share. A client is one hash, KEYS[1], so that
+-- whatever happens to keys happens to all of it at once. Its fields:
+--
+--   a pair's id, 32 hex digits: flag (F free, L locked, D locked and dropped),
+--     epoch (32), token of the last holder (16), last use (8), end of the lock (8),
+--     version (8), sealed state
+--   o: who leases the client: epoch (32), token (16), end (8)
+--   k: the last keepalive
+--
+-- Times are milliseconds of this server's clock. A pair whose lock has ended, or
+-- that another epoch wrote, is dead: its state may be older than what was used.
+-- needs epoch
+local key = KEYS[1]
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local e = epoch()
+
+local function time(s) return (struct.unpack('>d', s)) end
+local function pack(t) return struct.pack('>d', t) end
+
+local function record(flag, token, used, till, sealed)
+  return flag .. e .. token .. pack(used) .. pack(till) .. sealed
+end
+
+local function sealed(r) return string.sub(r, 66) end
+local function version(r) return string.sub(r, 66, 73) end
+local function token(r) return string.sub(r, 34, 49) end
+local function used(r) return string.sub(r, 50, 57) end
+local function till(r) return time(string.sub(r, 58, 65)) end
+
+-- alive tells whether a pair can still be used, now or when its holder is done.
+local function alive(r, timeout, kept)
+  if string.sub(r, 2, 33) ~= e then return false end
+  if string.byte(r) ~= 70 then return till(r) > now end
+  return math.max(time(used(r)), kept) + timeout > now
+end
+
+local function kept()
+  return tonumber(redis.call('HGET', key, 'k') or 0)
+end
+
+-- prune deletes what is dead, until it meets a living pair if one is enough, and
+-- returns how many live.
+local function prune(timeout, enough)
+  local cursor, n, k = '0', 0, kept()
+  repeat
+    local page = redis.call('HSCAN', key, cursor, 'COUNT', 64)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      if #page[2][i] == 32 then
+        if alive(page[2][i + 1], timeout, k) then
+          n = n + 1
+          if n == enough then return n end
+        else
+          redis.call('HDEL', key, page[2][i])
+        end
+      end
+    end
+  until cursor == '0'
+  return n
+end
+
+-- lessee returns the token of who leases the client, and the milliseconds left,
+-- nil if nobody does. A lease that has ended without being given back was its
+-- holder's end, or it is cut off: it may have used any of the states here, so all
+-- of them go. mine is who may be late.
+local function lessee(mine)
+  local o = redis.call('HGET', key, 'o')
+  if not o then return nil, 0 end
+  local whose, left = string.sub(o, 33, 48), time(string.sub(o, 49, 56)) - now
+  if string.sub(o, 1, 32) == e and (left > 0 or whose == mine) then return whose, left end
+  redis.call('DEL', key)
+  return nil, 0
+end
+
+local function lease(whose, ms)
+  redis.call('HSET', key, 'o', e .. whose .. pack(now + ms))
+end
+
+-- locks is the longest that a lock or lease lasts: the hash outlives it.
+local function live(timeout)
+  redis.call('PEXPIRE', key, timeout + 60000)
+end
