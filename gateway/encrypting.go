@@ -50,6 +50,7 @@ func (g *Gateway) buildMTE() error {
 		WriteStall:    g.cfg.Socket.WriteStall,
 		Limits:        answers,
 		Trusted:       trusted,
+		Pairs:         g.sharedPairs(),
 	}, g.loops, g.log)
 	if err != nil {
 		return err

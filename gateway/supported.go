@@ -10,7 +10,6 @@ func unsupported(cfg *config.Config) (lines []string) {
 			lines = append(lines, setting+": not in this version: "+why)
 		}
 	}
-	refuse(cfg.Redis.On() && cfg.MTE.Listen.On(), "REDIS_URL", "pairs are kept on one node; set PORT to 0 and serve the encrypting relay from a process without it")
 	refuse(cfg.Relay.TLS.On(), "PASEO_RELAY_TLS_CERT_FILE", "terminate TLS in front of the listener")
 	refuse(cfg.MTE.TLS.On(), "TLS_CERT_FILE", "terminate TLS in front of the listener")
 	refuse(cfg.Edge.ProxyProtocol, "PROXY_PROTOCOL", "the listener takes no PROXY header")

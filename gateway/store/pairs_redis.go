@@ -48,7 +48,7 @@ type RedisPairs struct {
 	vaults atomic.Pointer[map[string]*vault]
 
 	mu    sync.Mutex
-	taken redisLease // head of the list of pairs in use
+	taken takenPair // head of the list of pairs in use
 	inUse atomic.Int64
 }
 

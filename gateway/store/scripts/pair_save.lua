@@ -8,7 +8,7 @@ if not r or string.sub(r, 2, 33) ~= e or token(r) ~= mine then return 'gone' end
 if string.byte(r) == 70 then -- it was said before
   return (fresh == '' or version(r) == string.sub(fresh, 1, 8)) and 'saved' or 'gone'
 end
-if till(r) <= now or version(r) ~= ARGV[4] then
+if till(r) <= now or fresh ~= '' and version(r) ~= ARGV[4] then
   redis.call('HDEL', key, id)
   return 'gone'
 end

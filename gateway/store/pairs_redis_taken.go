@@ -9,24 +9,24 @@ import (
 	"sluice/codec/open"
 )
 
-type leaseState uint8
+type takenState uint8
 
 const (
-	// leaseTaking: Redis was asked for the pair. Leaves to leaseHeld or
-	// leaseOver.
-	leaseTaking leaseState = iota
-	// leaseHeld: the holder uses the instances. Leaves to leaseSaving with
-	// Release, to leaseOver with Retire.
-	leaseHeld
-	// leaseSaving: the state is on its way. Leaves to leaseOver.
-	leaseSaving
-	leaseOver
+	// takenAsking: Redis was asked for the pair. Leaves to takenHeld or
+	// takenOver.
+	takenAsking takenState = iota
+	// takenHeld: the holder uses the instances. Leaves to takenSaving with
+	// Release, to takenOver with Retire.
+	takenHeld
+	// takenSaving: the state is on its way. Leaves to takenOver.
+	takenSaving
+	takenOver
 )
 
-// A redisLease is a pair that one request of this node holds, from the call that
+// A takenPair is a pair that one request of this node holds, from the call that
 // asks for it. It belongs to whoever has to act next: the client's goroutine while
 // Redis is asked, the holder's loop between. What renewal touches is atomic.
-type redisLease struct {
+type takenPair struct {
 	store  *RedisPairs
 	v      *vault
 	client frame.ClientID
@@ -35,7 +35,7 @@ type redisLease struct {
 	token  string // of the lock
 	waiter Waiter
 
-	state   leaseState
+	state   takenState
 	version uint64 // of the state that was taken
 	used    bool   // of Release
 	encoder open.Encoder
@@ -45,7 +45,7 @@ type redisLease struct {
 	lost     atomic.Bool  // another has it, or it has ended
 	renewing atomic.Bool
 
-	next, prev *redisLease // guarded by RedisPairs.mu
+	next, prev *takenPair // guarded by RedisPairs.mu
 }
 
 // Take implements Pairs.
@@ -54,7 +54,7 @@ func (s *RedisPairs) Take(c Client, id frame.PairID, t open.Type, now int64, w W
 	if v == nil {
 		return nil, frame.InvalidClientID, true
 	}
-	l := &redisLease{store: s, v: v, client: c.ID, pair: id, typ: t, waiter: w}
+	l := &takenPair{store: s, v: v, client: c.ID, pair: id, typ: t, waiter: w}
 	l.locked.Store(now)
 	if !s.redis.Start(l) {
 		return nil, frame.StateStoreUnavailable, true
@@ -63,13 +63,13 @@ func (s *RedisPairs) Take(c Client, id frame.PairID, t open.Type, now int64, w W
 }
 
 // Prepare implements Task.
-func (l *redisLease) Prepare() (*Script, []string, []string) {
+func (l *takenPair) Prepare() (*Script, []string, []string) {
 	keys, timeout := []string{l.v.key(l.client)}, millis(l.store.limits.Timeout)
 	switch l.state {
-	case leaseTaking:
+	case takenAsking:
 		l.token = newToken()
 		return takeScript, keys, []string{l.token, hexID(l.pair), millis(lockTime), timeout}
-	case leaseSaving:
+	case takenSaving:
 		fresh := ""
 		if l.used {
 			fresh = l.v.seal(l.client, l.pair, l.version+1, l.encoder.AppendState(nil), l.decoder.AppendState(nil))
@@ -81,19 +81,19 @@ func (l *redisLease) Prepare() (*Script, []string, []string) {
 }
 
 // Answer implements Task.
-func (l *redisLease) Answer(m rueidis.RedisMessage, o Outcome) {
+func (l *takenPair) Answer(m rueidis.RedisMessage, o Outcome) {
 	switch l.state {
-	case leaseTaking:
+	case takenAsking:
 		if r := l.took(m, o); r != frame.NoReason {
-			l.state = leaseOver
+			l.state = takenOver
 			l.waiter.OnTaken(nil, r)
 			return
 		}
-		l.state = leaseHeld
+		l.state = takenHeld
 		l.store.enter(l)
 		l.waiter.OnTaken(l, frame.NoReason)
-	case leaseSaving:
-		l.state = leaseOver
+	case takenSaving:
+		l.state = takenOver
 		l.waiter.OnReleased(l.saved(m, o))
 	default:
 		panic("BUG: store: an answer nobody asked for")
@@ -101,7 +101,7 @@ func (l *redisLease) Answer(m rueidis.RedisMessage, o Outcome) {
 }
 
 // took reads the answer to a take.
-func (l *redisLease) took(m rueidis.RedisMessage, o Outcome) frame.Reason {
+func (l *takenPair) took(m rueidis.RedisMessage, o Outcome) frame.Reason {
 	switch o {
 	case NotExecuted:
 		return frame.StateStoreUnavailable
@@ -133,7 +133,7 @@ func (l *redisLease) took(m rueidis.RedisMessage, o Outcome) frame.Reason {
 }
 
 // restore keys both ends from a sealed state.
-func (l *redisLease) restore(sealed string) frame.Reason {
+func (l *takenPair) restore(sealed string) frame.Reason {
 	version, encoder, decoder, ok := l.v.open(l.client, l.pair, sealed)
 	if !ok {
 		return frame.DecoderRestoreFailed
@@ -154,14 +154,14 @@ func (l *redisLease) restore(sealed string) frame.Reason {
 	return frame.NoReason
 }
 
-func (l *redisLease) putInstances() {
+func (l *takenPair) putInstances() {
 	l.store.codec.PutEncoder(l.encoder)
 	l.store.codec.PutDecoder(l.decoder)
 	l.encoder, l.decoder = nil, nil
 }
 
 // enter and leave keep the list of pairs in use.
-func (s *RedisPairs) enter(l *redisLease) {
+func (s *RedisPairs) enter(l *takenPair) {
 	s.inUse.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *RedisPairs) enter(l *redisLease) {
 	l.prev.next, l.next.prev = l, l
 }
 
-func (s *RedisPairs) leave(l *redisLease) {
-	if l.state != leaseHeld {
+func (s *RedisPairs) leave(l *takenPair) {
+	if l.state != takenHeld {
 		panic("BUG: store: a pair is given back twice")
 	}
 	s.inUse.Add(-1)
@@ -181,18 +181,18 @@ func (s *RedisPairs) leave(l *redisLease) {
 }
 
 // Encoder implements Lease.
-func (l *redisLease) Encoder() open.Encoder { return l.encoder }
+func (l *takenPair) Encoder() open.Encoder { return l.encoder }
 
 // Decoder implements Lease.
-func (l *redisLease) Decoder() open.Decoder { return l.decoder }
+func (l *takenPair) Decoder() open.Decoder { return l.decoder }
 
 // Held implements Lease.
-func (l *redisLease) Held(now int64) bool {
+func (l *takenPair) Held(now int64) bool {
 	return now-l.locked.Load() < int64(lockTime-lockMargin) && !l.lost.Load()
 }
 
 // renew asks for another lockTime.
-func (l *redisLease) renew(now int64) {
+func (l *takenPair) renew(now int64) {
 	begun := l.store.redis.Call(renewScript, []string{l.v.key(l.client)},
 		[]string{l.token, hexID(l.pair), millis(lockTime), millis(l.store.limits.Timeout)},
 		func(m rueidis.RedisMessage, o Outcome) {
@@ -211,11 +211,11 @@ func (l *redisLease) renew(now int64) {
 }
 
 // Release implements Lease.
-func (l *redisLease) Release(_ int64, used bool, w Waiter) (frame.Reason, bool) {
+func (l *takenPair) Release(_ int64, used bool, w Waiter) (frame.Reason, bool) {
 	l.store.leave(l)
-	l.state, l.used, l.waiter = leaseSaving, used, w
+	l.state, l.used, l.waiter = takenSaving, used, w
 	if !l.store.redis.Start(l) {
-		l.state = leaseOver
+		l.state = takenOver
 		l.putInstances()
 		return frame.StateStoreWriteFailed, true
 	}
@@ -223,7 +223,7 @@ func (l *redisLease) Release(_ int64, used bool, w Waiter) (frame.Reason, bool) 
 }
 
 // saved reads the answer to a save.
-func (l *redisLease) saved(m rueidis.RedisMessage, o Outcome) frame.Reason {
+func (l *takenPair) saved(m rueidis.RedisMessage, o Outcome) frame.Reason {
 	if o == Answered {
 		switch first, _ := word(m); first {
 		case "saved":
@@ -238,9 +238,9 @@ func (l *redisLease) saved(m rueidis.RedisMessage, o Outcome) frame.Reason {
 }
 
 // Retire implements Lease. If Redis cannot be told, the pair ends with its lock.
-func (l *redisLease) Retire() {
+func (l *takenPair) Retire() {
 	l.store.leave(l)
-	l.state = leaseOver
+	l.state = takenOver
 	l.putInstances()
 	l.store.forget(l.v, l.client, l.token, l.pair)
 }

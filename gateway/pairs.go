@@ -1,0 +1,18 @@
+package gateway
+
+import (
+	"sluice/codec/open"
+	"sluice/gateway/store"
+)
+
+// sharedPairs makes the store of pairs in Redis, nil without REDIS_URL.
+func (g *Gateway) sharedPairs() func(*open.Pools) store.Pairs {
+	if g.redis == nil {
+		return nil
+	}
+	c := &g.cfg.MTE
+	limits := store.RedisLimits{PerClient: c.MaxPairsPerClient, Timeout: c.SessionTimeout}
+	return func(codec *open.Pools) store.Pairs {
+		return store.NewRedisPairs(g.redis, limits, codec)
+	}
+}
