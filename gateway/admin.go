@@ -94,7 +94,7 @@ func (a *admin) handle(ctx *fasthttp.RequestCtx) {
 	case "/health":
 		reply(ctx, 200, `{"status":"ok"}`)
 	case "/ready":
-		if ok, why := a.g.readiness(); !ok {
+		if ok, why := a.g.allReady(); !ok {
 			ctx.Response.Header.Set("X-Sluice-Unready", why)
 			reply(ctx, 503, `{"status":"unready"}`)
 			return

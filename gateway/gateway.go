@@ -299,10 +299,10 @@ func (g *Gateway) Stop() {
 	if g.owner != nil {
 		g.owner.Close()
 	}
-	g.closeRedis()
 	if g.encrypting != nil {
 		g.encrypting.role.Close()
 	}
+	g.closeRedis()
 	g.closeListeners()
 	close(g.stopped)
 }

@@ -52,6 +52,7 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 	}
 	if g.cfg.Redis.On() {
 		gauges.RedisUp = func() bool { return g.redis.Ready() }
+		gauges.RedisCalls = func() (int64, int64) { return g.redis.InFlight(), g.redis.MaxCalls() }
 	}
 	return gauges
 }

@@ -44,7 +44,8 @@ type ProcessGauges struct {
 	HTTPConnections func(Listener) int64 // without WebSockets
 	MaxConnections  int
 	ConfigVersion   func() uint64
-	RedisUp         func() bool // nil without Redis
+	RedisUp         func() bool // nil without Redis, as the next
+	RedisCalls      func() (underWay, most int64)
 	// CertificateExpiry is the earliest end of a certificate in unix seconds; nil without TLS.
 	CertificateExpiry func() float64
 }
@@ -68,6 +69,8 @@ func NewProcess(g ProcessGauges) *Process {
 	}
 	if g.RedisUp != nil {
 		p.Gauge("sluice_redis_up", "1 while the last operation reached Redis.", flag(g.RedisUp))
+		p.Gauge("sluice_redis_calls", "Calls of Redis under way.", func() float64 { n, _ := g.RedisCalls(); return float64(n) })
+		p.Gauge("sluice_redis_calls_max", "The most there may be; more are refused.", func() float64 { _, n := g.RedisCalls(); return float64(n) })
 	}
 	m.RedisErrors = p.Counter("sluice_redis_errors_total", "Failed Redis operations.")
 	m.RedisSeconds = p.Histogram("sluice_redis_seconds", "Time of a Redis operation.", secondsBounds)

@@ -22,6 +22,8 @@ func readmeTables() string {
 	process := NewProcess(ProcessGauges{
 		HTTPConnections: func(Listener) int64 { return 0 },
 		ConfigVersion:   func() uint64 { return 0 },
+		RedisUp:         func() bool { return false },
+		RedisCalls:      func() (int64, int64) { return 0, 0 },
 	})
 	relay := NewRelay(RelayGauges{})
 	mte := NewMTE(MTEGauges{Pairs: no, PairsInUse: no}, nil)

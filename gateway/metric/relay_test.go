@@ -35,6 +35,7 @@ func processGauges() ProcessGauges {
 		MaxConnections:  10000,
 		ConfigVersion:   func() uint64 { return 1 },
 		RedisUp:         func() bool { return true },
+		RedisCalls:      func() (int64, int64) { return 3, 2048 },
 	}
 }
 
@@ -114,6 +115,8 @@ func TestProcessNames(t *testing.T) {
 	e.want(t, `sluice_http_connections{listener="admin"}`, 2)
 	e.want(t, `sluice_http_evictions_total{listener="mte"}`, 1)
 	e.want(t, "sluice_redis_up", 1)
+	e.want(t, "sluice_redis_calls", 3)
+	e.want(t, "sluice_redis_calls_max", 2048)
 	e.want(t, "sluice_config_version", 1)
 	e.want(t, "sluice_config_refused_total", 0)
 	if _, ok := e.kinds["sluice_tls_certificate_expiry_seconds"]; ok {

@@ -255,6 +255,7 @@ func (r *Role) Ready() bool { return !r.draining.Load() }
 // Close ends what the role runs beside the loops. Call it once those have stopped.
 func (r *Role) Close() {
 	r.kem.Stop()
+	r.pairs.Close()
 	for _, d := range *r.domains.Load() {
 		if d.out != nil {
 			d.out.wipe()

@@ -68,6 +68,9 @@ type Pairs interface {
 	Count() int64
 	InUse() int64
 
+	// Close gives back what others wait for. Call it when nothing is in use.
+	Close()
+
 	// Shared tells whether other nodes see the same pairs.
 	Shared() bool
 }

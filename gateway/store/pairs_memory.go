@@ -213,6 +213,9 @@ func (m *MemoryPairs) Keepalive(c Client, drop []frame.PairID, now int64, _ func
 // SetDomains implements Pairs: nothing leaves this process.
 func (m *MemoryPairs) SetDomains(map[string]string) {}
 
+// Close implements Pairs: nobody waits.
+func (m *MemoryPairs) Close() {}
+
 // Tidy implements Pairs.
 func (m *MemoryPairs) Tidy(now int64) { m.expireAll(now) }
 

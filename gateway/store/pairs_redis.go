@@ -206,6 +206,9 @@ func (s *RedisPairs) keepalive(c Client, lease string, drop []frame.PairID, late
 	return 0, frame.NoReason, false
 }
 
+// Close implements Pairs: what is not in use is free.
+func (s *RedisPairs) Close() {}
+
 // Tidy implements Pairs: it renews the locks of long requests.
 func (s *RedisPairs) Tidy(now int64) {
 	s.mu.Lock()

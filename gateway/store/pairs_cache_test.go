@@ -1,0 +1,277 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/codec/frame"
+	"sluice/codec/open"
+	"sluice/gateway/store/redistest"
+)
+
+func cachedPairsFor(t testing.TB, url string, limits RedisLimits) (*CachedPairs, open.Profile) {
+	t.Helper()
+	plain, p := redisPairsFor(t, url, limits)
+	s := NewCachedPairs(plain.redis, limits, plain.codec)
+	s.vaults.Store(plain.vaults.Load())
+	return s, p
+}
+
+// calls is how many scripts a server has run, signs of life included.
+func calls(s *redistest.Server) int {
+	_, rest, _ := strings.Cut(s.Do("INFO", "commandstats"), "cmdstat_evalsha:calls=")
+	text, _, _ := strings.Cut(rest, ",")
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// use takes a pair, says something, and gives it back.
+func use(t testing.TB, s Pairs, c Client, id frame.PairID) uint64 {
+	t.Helper()
+	l := wantTake(t, s, c, id, frame.NoReason)
+	n := say(t, l)
+	wantRelease(t, l, true, frame.NoReason)
+	return n
+}
+
+// expireLease ends the lease on a client in Redis, as its node's end does.
+func expireLease(s *redistest.Server, store *CachedPairs, c Client) {
+	s.Do("EVAL", `local o = redis.call('HGET', KEYS[1], 'o')
+		return redis.call('HSET', KEYS[1], 'o', string.sub(o, 1, 48) .. struct.pack('>d', 1))`, "1", store.vault(c.Domain).key(c.ID))
+}
+
+// tidyIn has a store look after its clients as if d had passed.
+func tidyIn(s *CachedPairs, d time.Duration) { s.Tidy(nowFor() + int64(d)) }
+
+// TestCachedPairsLife: the node that leases a client serves it from memory, others
+// refuse it, and go on with it once it is given back.
+func TestCachedPairsLife(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, p := cachedPairsFor(t, s.URL(), generous)
+	b, _ := cachedPairsFor(t, s.URL(), generous)
+	plain, _ := redisPairsFor(t, s.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 3)
+	wantTake(t, a, c, pairs[0].ID, frame.InvalidClientID)
+	if a.clients.Load() != 0 {
+		t.Error("a client without pairs is kept")
+	}
+	wantAdd(t, b, c, pairs, frame.NoReason)
+	if n := use(t, a, c, pairs[0].ID); n != 1 {
+		t.Errorf("at %d", n)
+	}
+	for i := range 3 {
+		l, r, ok := a.Take(c, pairs[0].ID, open.Type(i%2), nowFor(), nil)
+		if !ok || r != frame.NoReason {
+			t.Fatalf("a take asked Redis: %v", r)
+		}
+		wantTake(t, a, c, pairs[0].ID, frame.PairBusy)
+		if n := say(t, l); n != uint64(i+2) {
+			t.Errorf("at %d", n)
+		}
+		wantRelease(t, l, true, frame.NoReason)
+	}
+	wantTake(t, a, c, frame.NewPairID(), frame.PairNotFound)
+	for _, other := range []Pairs{b, plain} {
+		wantTake(t, other, c, pairs[0].ID, frame.NotOwner)
+		wantTake(t, other, c, pairs[1].ID, frame.NotOwner)
+		wantKeep(t, other, c, nil, 0, frame.NotOwner)
+	}
+	more := newPairs(p, 1)
+	wantAdd(t, b, c, more, frame.NoReason) // pairing needs no lease
+	use(t, a, c, more[0].ID)
+	wantKeep(t, a, c, []frame.PairID{more[0].ID, pairs[2].ID}, 2, frame.NoReason)
+	wantTake(t, a, c, more[0].ID, frame.PairNotFound)
+	// In use it is renewed, not in use it is given back.
+	l := wantTake(t, a, c, pairs[1].ID, frame.NoReason)
+	before := a.shard(&c).clients[c].leased.Load()
+	tidyIn(a, ownIdle+time.Second)
+	eventually(t, "renewed", func() bool { return a.shard(&c).clients[c].leased.Load() > before })
+	wantRelease(t, l, false, frame.NoReason)
+	wantTake(t, b, c, pairs[0].ID, frame.NotOwner)
+	tidyIn(a, 3*ownIdle)
+	eventually(t, "the other node goes on", func() bool {
+		l, r := takeFrom(b, c, pairs[0].ID)
+		if r == frame.NotOwner {
+			return false
+		}
+		wantReason(t, "take", r, frame.NoReason)
+		if n := say(t, l); n != 5 {
+			t.Errorf("at %d, want 5", n)
+		}
+		wantRelease(t, l, true, frame.NoReason)
+		return true
+	})
+	if a.Count() != 0 || a.clients.Load() != 0 {
+		t.Errorf("%d pairs of %d clients are kept", a.Count(), a.clients.Load())
+	}
+	b.Close()
+	if n := use(t, a, c, pairs[0].ID); n != 6 {
+		t.Errorf("at %d, want 6", n)
+	}
+	l = wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+	l.Retire()
+	eventually(t, "a retired pair is gone", func() bool {
+		_, r := takeFrom(a, c, pairs[0].ID)
+		return r == frame.PairNotFound && s.Do("HEXISTS", a.vault(c.Domain).key(c.ID), hexID(pairs[0].ID)) == "0"
+	})
+}
+
+// TestCachedPairsCommands: a request of a client that is leased is one write.
+func TestCachedPairsCommands(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, p := cachedPairsFor(t, s.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 1)
+	wantAdd(t, a, c, pairs, frame.NoReason)
+	use(t, a, c, pairs[0].ID)
+	before, began := calls(s), time.Now()
+	const requests = 200
+	for range requests {
+		use(t, a, c, pairs[0].ID)
+	}
+	probes := 2 + int(time.Since(began)/beatEvery)
+	if n := calls(s) - before; n < requests || n > requests+probes {
+		t.Errorf("%d requests are %d calls, of which at most %d are signs of life", requests, n, probes)
+	}
+}
+
+// TestCachedPairsCrash: pairs of a client whose lease was not given back are
+// gone, whoever comes next.
+func TestCachedPairsCrash(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, next := range []string{"cached", "plain"} {
+		a, p := cachedPairsFor(t, s.URL(), generous)
+		var b Pairs
+		if b, _ = cachedPairsFor(t, s.URL(), generous); next == "plain" {
+			b, _ = redisPairsFor(t, s.URL(), generous)
+		}
+		c, pairs := newClient(), newPairs(p, 2)
+		wantAdd(t, a, c, pairs, frame.NoReason)
+		use(t, a, c, pairs[0].ID)
+		l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+		say(t, l)
+		wantTake(t, b, c, pairs[0].ID, frame.NotOwner)
+		expireLease(s, a, c)
+		wantTake(t, b, c, pairs[0].ID, frame.InvalidClientID)
+		wantTake(t, b, c, pairs[1].ID, frame.InvalidClientID)
+		// The first node lives after all: it uses nothing of what it kept.
+		fresh := newPairs(p, 1)
+		wantAdd(t, b, c, fresh, frame.NoReason)
+		use(t, b, c, fresh[0].ID)
+		wantRelease(t, l, true, frame.StateStoreWriteFailed)
+		want := frame.NotOwner
+		if next == "plain" {
+			want = frame.PairNotFound
+		}
+		wantTake(t, a, c, pairs[0].ID, want)
+	}
+}
+
+// TestCachedPairsLapse: a lease that could not be renewed in time is not used, and
+// goes on if nobody else has come.
+func TestCachedPairsLapse(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, p := cachedPairsFor(t, s.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 1)
+	wantAdd(t, a, c, pairs, frame.NoReason)
+	use(t, a, c, pairs[0].ID)
+	l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+	if now := nowFor(); !l.Held(now) || l.Held(now+int64(ownTime-ownMargin)) {
+		t.Error("a lease holds to another time than 2 s before its end")
+	}
+	wantRelease(t, l, false, frame.NoReason)
+	expireLease(s, a, c)
+	w := newAnswers()
+	if _, _, ok := a.Take(c, pairs[0].ID, open.MKE, nowFor()+int64(ownTime), w); ok {
+		t.Fatal("a lapsed lease was used")
+	}
+	l = <-w.taken
+	wantReason(t, "take", <-w.reason, frame.NoReason)
+	if n := say(t, l); n != 2 {
+		t.Errorf("at %d, want 2", n)
+	}
+	wantRelease(t, l, true, frame.NoReason)
+}
+
+// TestCachedPairsLostSave: a pair whose save is in doubt is not used again, and
+// the older state in Redis neither.
+func TestCachedPairsLostSave(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	proxy := redistest.StartProxy(t, s.Addr)
+	a, p := cachedPairsFor(t, proxy.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 2)
+	wantAdd(t, a, c, pairs, frame.NoReason)
+	use(t, a, c, pairs[0].ID)
+	use(t, a, c, pairs[1].ID)
+	l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+	say(t, l)
+	proxy.Cut()
+	wantRelease(t, l, true, frame.StateStoreWriteFailed)
+	_, r := takeFrom(a, c, pairs[0].ID)
+	wantReason(t, "take meanwhile", r, frame.PairNotFound)
+	proxy.Heal()
+	eventually(t, "ready", a.redis.Ready)
+	wantTake(t, a, c, pairs[0].ID, frame.PairNotFound)
+	tidyIn(a, time.Second)
+	eventually(t, "it is deleted", func() bool {
+		return s.Do("HEXISTS", a.vault(c.Domain).key(c.ID), hexID(pairs[0].ID)) == "0"
+	})
+	wantTake(t, a, c, pairs[0].ID, frame.PairNotFound)
+	if n := use(t, a, c, pairs[1].ID); n != 2 {
+		t.Errorf("the other pair is at %d, want 2", n)
+	}
+}
+
+// TestCachedPairsTogether: of nodes that are asked for one client at once one gets
+// it, and the requests that waited for that get their pairs.
+func TestCachedPairsTogether(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	var nodes []*CachedPairs
+	var p open.Profile
+	for range 3 {
+		var n *CachedPairs
+		n, p = cachedPairsFor(t, s.URL(), generous)
+		nodes = append(nodes, n)
+	}
+	for range 20 {
+		c, pairs := newClient(), newPairs(p, 8)
+		wantAdd(t, nodes[0], c, pairs, frame.NoReason)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		got := map[int]int{}
+		for i, n := range nodes {
+			for _, pair := range pairs {
+				wg.Go(func() {
+					l, r := takeFrom(n, c, pair.ID)
+					if r == frame.NoReason {
+						mu.Lock()
+						got[i]++
+						mu.Unlock()
+						if r := releaseTo(l, true); r != frame.NoReason {
+							t.Errorf("release: %v", r)
+						}
+					} else if r != frame.NotOwner {
+						t.Errorf("take: %v", r)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if len(got) != 1 {
+			t.Errorf("pairs by node: %v", got)
+		}
+		for _, n := range got {
+			if n != len(pairs) {
+				t.Errorf("the owner got %d of %d", n, len(pairs))
+			}
+		}
+	}
+}
