@@ -19,7 +19,9 @@ import (
 
 // Serve runs a gateway with the settings of environ until it is told to stop,
 // and returns the exit code.
-func Serve(environ []string) int {
+func Serve(environ []string) int { return serve(environ, contractTuning) }
+
+func serve(environ []string, tune tuning) int {
 	cfg, notices, ok := load(environ, os.Stderr)
 	if !ok {
 		return 1
@@ -32,7 +34,7 @@ func Serve(environ []string) int {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	g, err := Start(cfg, log)
+	g, err := start(cfg, log, tune)
 	if err != nil {
 		log.Error("sluice cannot start", "error", err)
 		return 1

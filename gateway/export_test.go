@@ -1,7 +1,12 @@
 package gateway
 
 import (
+	"log/slog"
+	"time"
+
+	"sluice/gateway/config"
 	"sluice/gateway/relay"
+	"sluice/gateway/store"
 	"sluice/ledger"
 	"sluice/loop"
 )
@@ -28,3 +33,24 @@ func (g *Gateway) CheckPairs() error { return g.encrypting.role.CheckPairs() }
 
 // Relayed returns how many requests are under way through the encrypting relay.
 func (g *Gateway) Relayed() int64 { return g.encrypting.role.Active() }
+
+// StartFleetNode is Start with leases of another length, everything about them in
+// proportion, and an observer of every forward.
+func StartFleetNode(cfg *config.Config, log *slog.Logger, lease time.Duration, forwarded func(*store.Tenure)) (*Gateway, error) {
+	return start(cfg, log, tuning{owner: ownerTimes(lease), forwarded: forwarded})
+}
+
+// ServeFleetNode is Serve with leases of another length.
+func ServeFleetNode(environ []string, lease time.Duration) int {
+	return serve(environ, tuning{owner: ownerTimes(lease)})
+}
+
+// ownerTimes are the contract's in the proportion of a lease of this length.
+func ownerTimes(lease time.Duration) store.OwnerTimes {
+	t := store.DefaultOwnerTimes
+	factor := float64(lease) / float64(t.Lease)
+	for _, d := range []*time.Duration{&t.Lease, &t.Renew, &t.Margin, &t.Reservation, &t.Linger, &t.Beat, &t.Dead, &t.Retry} {
+		*d = time.Duration(float64(*d) * factor)
+	}
+	return t
+}

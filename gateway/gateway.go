@@ -70,9 +70,11 @@ type tuning struct {
 	forwarded func(*store.Tenure) // relay.Config.Forwarded
 }
 
+var contractTuning = tuning{owner: store.DefaultOwnerTimes}
+
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	return start(cfg, log, tuning{owner: store.DefaultOwnerTimes})
+	return start(cfg, log, contractTuning)
 }
 
 func start(cfg *config.Config, log *slog.Logger, tune tuning) (*Gateway, error) {

@@ -54,6 +54,12 @@ var quick = []string{"DRAIN_SECONDS=0", "LOOPS=2", "PORT=0"}
 // the prefix PASEO_RELAY_.
 func startNode(t testing.TB, settings ...string) *node {
 	t.Helper()
+	return startNodeBy(t, gateway.Start, settings...)
+}
+
+// startNodeBy is startNode with another way to start.
+func startNodeBy(t testing.TB, start func(*config.Config, *slog.Logger) (*gateway.Gateway, error), settings ...string) *node {
+	t.Helper()
 	n := &node{t: t, log: new(logLines)}
 	for try := 0; ; try++ {
 		env := []string{}
@@ -66,7 +72,7 @@ func startNode(t testing.TB, settings ...string) *node {
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
-		g, err := gateway.Start(cfg, slog.New(slog.NewJSONHandler(n.log, nil)))
+		g, err := start(cfg, slog.New(slog.NewJSONHandler(n.log, nil)))
 		if err != nil && try < 20 {
 			continue
 		}
@@ -94,7 +100,7 @@ func (n *node) turned() {
 }
 
 func fullName(s string) string {
-	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_"} {
+	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_", "REDIS_", "SLUICE_"} {
 		if strings.HasPrefix(s, p) {
 			return s
 		}

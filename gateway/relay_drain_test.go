@@ -18,6 +18,9 @@ import (
 // TestMain lets the test binary be a gateway of its own, for what ends a process.
 func TestMain(m *testing.M) {
 	if os.Getenv("SLUICE_TEST_SERVE") != "" {
+		if lease, err := time.ParseDuration(os.Getenv("SLUICE_TEST_LEASE")); err == nil {
+			os.Exit(gateway.ServeFleetNode(os.Environ(), lease))
+		}
 		os.Exit(gateway.Serve(os.Environ()))
 	}
 	os.Exit(m.Run())
@@ -34,7 +37,12 @@ type served struct {
 // serve starts a process with settings and waits until it is ready.
 func serve(t testing.TB, settings ...string) *served {
 	t.Helper()
-	port, admin := nextPort(), nextPort()
+	return serveAt(t, nextPort(), nextPort(), settings...)
+}
+
+// serveAt is serve on ports of the caller's choice.
+func serveAt(t testing.TB, port, admin string, settings ...string) *served {
+	t.Helper()
 	s := &served{node: &node{t: t, addr: "127.0.0.1:" + port, admin: "127.0.0.1:" + admin, stopped: true}, exit: make(chan int, 1)}
 	s.cmd = exec.Command(os.Args[0], "-test.run=none")
 	s.cmd.Env = append(os.Environ(), "SLUICE_TEST_SERVE=1", "PORT=0", "PASEO_RELAY_PORT="+port, "ADMIN_PORT="+admin)

@@ -104,12 +104,12 @@ func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
 	u := &upgrading{s: s, c: c, q: q}
 	key, _ := req.Get(http1.FieldSecWebSocketKey)
 	copy(u.key[:], key)
-	var ok bool
-	u.claim, ok = s.relay.owner.Claim(q.ServerID, func(answer store.Claim) {
+	answer, ok := s.relay.owner.Claim(q.ServerID, func(answer store.Claim) {
 		u.claim = answer
 		s.l.Post(u)
 	})
-	if ok {
+	if ok { // else the other may have written it already
+		u.claim = answer
 		u.Deliver(s.l)
 	}
 }

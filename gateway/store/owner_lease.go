@@ -1,5 +1,7 @@
 package store
 
+import "strconv"
+
 // leaseState is where a tenure is between its claim and its end.
 type leaseState uint8
 
@@ -234,6 +236,13 @@ func (o *RedisOwnership) startRelease(t *Tenure) {
 	if !l.asked { // else when the answer to the renewal is there
 		o.askFor(t, opRelease)
 	}
+}
+
+func (o *RedisOwnership) token(t *Tenure) string {
+	s := o.shardOf(t.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return o.node + "-" + strconv.FormatUint(t.lease.token, 10)
 }
 
 func (o *RedisOwnership) attach(t *Tenure) bool {

@@ -6,12 +6,12 @@ package store
 type Verdict uint8
 
 const (
+	// Unavailable: the store cannot be asked.
+	Unavailable Verdict = iota
 	// Owned: by this node, as the tenure that comes with the verdict.
-	Owned Verdict = iota
+	Owned
 	// Elsewhere: by the node whose target comes with the verdict.
 	Elsewhere
-	// Unavailable: the store cannot be asked.
-	Unavailable
 	// BelowFloor: nobody's, and fewer nodes are alive than MIN_CLUSTER_SIZE asks for.
 	BelowFloor
 	// Draining: nobody's, and this node takes nothing new.
@@ -59,7 +59,9 @@ type Local struct{}
 func (Local) Start(func(*Tenure)) {}
 
 // Claim always succeeds.
-func (Local) Claim(string, func(Claim)) (Claim, bool) { return Claim{Tenure: localTenure}, true }
+func (Local) Claim(string, func(Claim)) (Claim, bool) {
+	return Claim{Verdict: Owned, Tenure: localTenure}, true
+}
 
 // Drain does nothing.
 func (Local) Drain(bool) {}

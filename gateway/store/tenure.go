@@ -36,6 +36,15 @@ const (
 // ServerID returns what is owned. It is empty for a node without a fleet.
 func (t *Tenure) ServerID() string { return t.id }
 
+// Token returns the fencing token, which no other tenure of any node has; of one
+// that Redis had forgotten and that was taken again it is another than before.
+func (t *Tenure) Token() string {
+	if t.owner == nil {
+		return ""
+	}
+	return t.owner.token(t)
+}
+
 // Held reports whether nobody else can own the serverId at now.
 func (t *Tenure) Held(now int64) bool { return now < t.until.Load() }
 
