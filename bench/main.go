@@ -34,6 +34,7 @@ var scenarios = []scenario{
 	{"encrypted", "CPU and allocations per encrypted request, against a plain one", runEncrypted},
 	{"outbound", "CPU, allocations and latency of two processes with encryption between, against two plain hops", runOutbound},
 	{"bulk", "frames of 64 KiB against bare AES-GCM, pairing against bare ML-KEM", runBulk},
+	{"claims", "time of a claim of a serverId, with a real Redis", runClaims},
 }
 
 func main() {

@@ -21,11 +21,11 @@ const (
 // "" for nobody's, and otherwise what the node wrote that has it.
 const answerOurs = "="
 
-// A leaseBatch is one script: an operation on leases of one part. answers has an
-// answer for each of ids, unless err says why there is none.
+// A leaseBatch is one script: an operation on leases, of one part unless Redis
+// takes parts together. answers has an answer for each of ids, unless err says why
+// there is none.
 type leaseBatch struct {
 	op     leaseOp
-	tag    int
 	ids    []string
 	tokens []uint64
 
@@ -40,6 +40,8 @@ type leaseCalls interface {
 	run(ctx context.Context, node, target string, lease time.Duration, batches []*leaseBatch)
 	// ready reports whether it is of any use to ask.
 	ready() bool
+	// together reports whether leases of several parts may go in one batch.
+	together() bool
 	// beat gives a sign of life of the node, or takes it out, and counts those
 	// that gave one within dead.
 	beat(ctx context.Context, node string, dead time.Duration, alive bool) (nodes int, err error)
@@ -125,7 +127,7 @@ func (o *RedisOwnership) askSome() bool {
 		return false
 	}
 	defer o.queue.finished()
-	now := o.cfg.Now()
+	now, together := o.cfg.Now(), o.redis.together()
 	var batches []*leaseBatch
 	var of [][]ask
 	var at [leaseOps][ownerTags]int // index of the batch, plus 1
@@ -134,12 +136,15 @@ func (o *RedisOwnership) askSome() bool {
 			o.answered(a, "", context.DeadlineExceeded, now)
 			continue
 		}
-		tag := ownerTag(a.t.id)
+		tag := 0
+		if !together {
+			tag = ownerTag(a.t.id)
+		}
 		i := at[a.op][tag] - 1
 		if i < 0 {
 			i = len(batches)
 			at[a.op][tag] = i + 1
-			batches, of = append(batches, &leaseBatch{op: a.op, tag: tag}), append(of, nil)
+			batches, of = append(batches, &leaseBatch{op: a.op}), append(of, nil)
 		}
 		b := batches[i]
 		b.ids, b.tokens = append(b.ids, a.t.id), append(b.tokens, a.token)
@@ -210,12 +215,12 @@ func (o *RedisOwnership) due(tag int) (batches []*leaseBatch, of [][]*Tenure) {
 	defer s.mu.Unlock()
 	for _, t := range s.tenures {
 		l := &t.lease
-		if l.state != leaseHeld || l.asked {
+		if l.state != tenureHeld || l.asked {
 			continue
 		}
 		l.asked = true
 		if n := len(batches); n == 0 || len(batches[n-1].ids) == ownerBatch {
-			batches, of = append(batches, &leaseBatch{op: opRenew, tag: tag}), append(of, nil)
+			batches, of = append(batches, &leaseBatch{op: opRenew}), append(of, nil)
 		}
 		b := batches[len(batches)-1]
 		b.ids, b.tokens = append(b.ids, t.id), append(b.tokens, l.token)
@@ -237,7 +242,7 @@ func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok boo
 		for j, t := range of[i] {
 			if b.err == nil && b.answers[j] == "" && o.retake(t) {
 				if c == nil {
-					c = &leaseBatch{op: opClaim, tag: b.tag}
+					c = &leaseBatch{op: opClaim}
 					again, ofAgain = append(again, c), append(ofAgain, nil)
 				}
 				c.ids, c.tokens = append(c.ids, t.id), append(c.tokens, t.lease.token)
@@ -266,7 +271,7 @@ func (o *RedisOwnership) retake(t *Tenure) bool {
 	s := o.shardOf(t.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.lease.state != leaseHeld {
+	if t.lease.state != tenureHeld {
 		return false
 	}
 	t.lease.token = o.tokens.Add(1)
@@ -281,9 +286,9 @@ func (o *RedisOwnership) renewed(t *Tenure, b *leaseBatch, i int, sent int64) {
 	l := &t.lease
 	l.asked = false
 	switch {
-	case l.state == leaseReleasing:
+	case l.state == tenureReleasing:
 		o.askFor(t, opRelease)
-	case l.state != leaseHeld || b.err != nil: // over, or to be tried again
+	case l.state != tenureHeld || b.err != nil: // over, or to be tried again
 	case b.answers[i] == answerOurs:
 		t.until.Store(max(t.until.Load(), o.heldUntil(sent)))
 	default:

@@ -2,29 +2,29 @@ package store
 
 import "strconv"
 
-// leaseState is where a tenure is between its claim and its end.
-type leaseState uint8
+// tenureState is where a tenure is between its claim and its end.
+type tenureState uint8
 
 const (
-	// leaseAsked: the claim is on its way. Those who asked wait.
+	// tenureAsked: the claim is on its way. Those who asked wait.
 	// Leaves to held, or to ended.
-	leaseAsked leaseState = iota
-	// leaseLooking: as asked, but only to know who has it: this node takes
+	tenureAsked tenureState = iota
+	// tenureLooking: as asked, but only to know who has it: this node takes
 	// nothing new. Leaves to ended.
-	leaseLooking
-	// leaseHeld: it is the node's until Tenure.until, and is renewed.
+	tenureLooking
+	// tenureHeld: it is the node's until Tenure.until, and is renewed.
 	// Leaves to releasing, or to ended (lost).
-	leaseHeld
-	// leaseReleasing: nothing of it is used any more and Redis is being told.
+	tenureHeld
+	// tenureReleasing: nothing of it is used any more and Redis is being told.
 	// Those who claim it anew wait. Leaves to ended.
-	leaseReleasing
-	// leaseEnded: in no map. Final.
-	leaseEnded
+	tenureReleasing
+	// tenureEnded: in no map. Final.
+	tenureEnded
 )
 
 // A lease is the part of a tenure that its shard's lock guards.
 type lease struct {
-	state    leaseState
+	state    tenureState
 	token    uint64 // behind the node's id
 	attached bool   // a socket is there
 	pending  int    // claims answered with Owned that neither attached nor were dropped
@@ -55,9 +55,9 @@ func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool)
 	if t := s.tenures[serverID]; t != nil {
 		l := &t.lease
 		switch {
-		case l.state == leaseReleasing && !o.up():
+		case l.state == tenureReleasing && !o.up():
 			return Claim{Verdict: Unavailable}, true
-		case l.state != leaseHeld:
+		case l.state != tenureHeld:
 			l.waiting = append(l.waiting, later)
 			return Claim{}, false
 		case t.Held(now):
@@ -75,10 +75,10 @@ func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool)
 	}
 	t := &Tenure{owner: o, id: serverID}
 	t.lease.waiting = append(t.lease.waiting, later)
-	t.lease.state = leaseAsked
+	t.lease.state = tenureAsked
 	op := opClaim
 	if o.draining.Load() || o.Nodes() < o.cfg.MinNodes {
-		t.lease.state, op = leaseLooking, opLook
+		t.lease.state, op = tenureLooking, opLook
 	}
 	s.tenures[serverID] = t
 	o.asking.Add(1)
@@ -124,10 +124,10 @@ func (o *RedisOwnership) answered(a ask, answer string, err error, sent int64) {
 	s.mu.Lock()
 	t.lease.asked = false
 	switch t.lease.state {
-	case leaseAsked:
+	case tenureAsked:
 		o.asking.Add(-1)
 		after = o.claimed(s, t, answer, err, sent, after)
-	case leaseLooking:
+	case tenureLooking:
 		o.asking.Add(-1)
 		c := Claim{Verdict: Unavailable}
 		if err == nil && answer == "" {
@@ -139,7 +139,7 @@ func (o *RedisOwnership) answered(a ask, answer string, err error, sent int64) {
 			c = elsewhere(answer)
 		}
 		after = o.refuse(s, t, c, after)
-	case leaseReleasing:
+	case tenureReleasing:
 		after = o.end(s, t, after)
 	default:
 		panic("BUG: an answer that nobody waits for")
@@ -158,7 +158,7 @@ func (o *RedisOwnership) claimed(s *ownerShard, t *Tenure, answer string, err er
 		return o.refuse(s, t, elsewhere(answer), after)
 	}
 	now := o.cfg.Now()
-	l.state = leaseHeld
+	l.state = tenureHeld
 	t.until.Store(o.heldUntil(sent))
 	if !t.Held(now) || o.abandoned.Load() { // too late to be of use
 		waiting := l.waiting
@@ -206,13 +206,13 @@ func (o *RedisOwnership) refuse(s *ownerShard, t *Tenure, c Claim, after effects
 // waits for its end claims anew.
 func (o *RedisOwnership) end(s *ownerShard, t *Tenure, after effects) effects {
 	l := &t.lease
-	if l.state == leaseHeld {
+	if l.state == tenureHeld {
 		t.until.Store(gone)
 	}
-	if l.state == leaseHeld && (l.attached || l.pending > 0) {
+	if l.state == tenureHeld && (l.attached || l.pending > 0) {
 		after = append(after, func() { o.lost(t) })
 	}
-	l.state = leaseEnded
+	l.state = tenureEnded
 	o.unexpire(l)
 	delete(s.tenures, t.id)
 	after = append(after, l.given...)
@@ -231,7 +231,7 @@ func (o *RedisOwnership) end(s *ownerShard, t *Tenure, after effects) effects {
 func (o *RedisOwnership) startRelease(t *Tenure) {
 	l := &t.lease
 	t.until.Store(givenUp)
-	l.state, l.attached = leaseReleasing, false
+	l.state, l.attached = tenureReleasing, false
 	o.unexpire(l)
 	if !l.asked { // else when the answer to the renewal is there
 		o.askFor(t, opRelease)
@@ -250,7 +250,7 @@ func (o *RedisOwnership) attach(t *Tenure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &t.lease
-	if l.state != leaseHeld || !t.Held(o.cfg.Now()) {
+	if l.state != tenureHeld || !t.Held(o.cfg.Now()) {
 		return false
 	}
 	l.pending--
@@ -264,7 +264,7 @@ func (o *RedisOwnership) drop(t *Tenure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &t.lease
-	if l.state != leaseHeld {
+	if l.state != tenureHeld {
 		return
 	}
 	l.pending--
@@ -278,7 +278,7 @@ func (o *RedisOwnership) release(t *Tenure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &t.lease
-	if l.state != leaseHeld {
+	if l.state != tenureHeld {
 		return
 	}
 	l.attached = false
@@ -294,10 +294,10 @@ func (o *RedisOwnership) giveUp(t *Tenure, done func()) (ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &t.lease
-	if l.state == leaseHeld {
+	if l.state == tenureHeld {
 		o.startRelease(t)
 	}
-	if l.state != leaseReleasing {
+	if l.state != tenureReleasing {
 		return true
 	}
 	l.given = append(l.given, done)
@@ -310,7 +310,7 @@ func (o *RedisOwnership) giveUpAll(chosen func(*Tenure) bool) {
 		s := &o.shards[i]
 		s.mu.Lock()
 		for _, t := range s.tenures {
-			if t.lease.state == leaseHeld && chosen(t) {
+			if t.lease.state == tenureHeld && chosen(t) {
 				o.startRelease(t)
 			}
 		}
@@ -340,7 +340,7 @@ func (o *RedisOwnership) sweepShard(s *ownerShard, now int64) {
 		s.next = now + int64(o.cfg.Times.Lease)
 		for _, t := range s.tenures {
 			l := &t.lease
-			if l.state != leaseHeld {
+			if l.state != tenureHeld {
 				continue
 			}
 			until := t.until.Load()

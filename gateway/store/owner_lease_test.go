@@ -83,7 +83,8 @@ type fakeNode struct {
 
 var errFake = errors.New("no answer")
 
-func (n *fakeNode) ready() bool { return true }
+func (n *fakeNode) ready() bool    { return true }
+func (n *fakeNode) together() bool { return false }
 
 func (n *fakeNode) run(_ context.Context, node, target string, lease time.Duration, batches []*leaseBatch) {
 	for _, b := range batches {
@@ -673,7 +674,7 @@ func TestFleetAtRandom(t *testing.T) {
 			for k := range 5 {
 				holders := 0
 				for _, n := range ns {
-					if ten := n.shardOf(fmt.Sprint(k)).tenures[fmt.Sprint(k)]; ten != nil && ten.lease.state == leaseHeld && ten.Held(f.now) {
+					if ten := n.shardOf(fmt.Sprint(k)).tenures[fmt.Sprint(k)]; ten != nil && ten.lease.state == tenureHeld && ten.Held(f.now) {
 						holders++
 					}
 				}

@@ -102,7 +102,7 @@ type RedisOwnership struct {
 // An ownerShard is one part of the serverIds.
 type ownerShard struct {
 	mu      sync.Mutex
-	tenures map[string]*Tenure // of every state but leaseEnded
+	tenures map[string]*Tenure // of every state but tenureEnded
 	next    int64              // no lease here has anything due before
 	renewAt int64              // the renewer's own
 }

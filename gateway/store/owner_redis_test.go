@@ -88,7 +88,7 @@ func TestOwnerScripts(t *testing.T) {
 				// One batch per part, as the store makes them.
 				var batches []*leaseBatch
 				for _, id := range ids {
-					batches = append(batches, &leaseBatch{op: op, tag: ownerTag(id), ids: []string{id}, tokens: []uint64{token}})
+					batches = append(batches, &leaseBatch{op: op, ids: []string{id}, tokens: []uint64{token}})
 				}
 				leases.run(t.Context(), node, "at-"+node, time.Minute, batches)
 				for i, b := range batches {
@@ -123,7 +123,7 @@ func TestOwnerScripts(t *testing.T) {
 			do(opClaim, "n1", 13, ids, all("=")...)
 
 			// Something else under a key disturbs nobody but its serverId.
-			if _, o, _ := call(t, r, &Script{name: "list", lua: countScript.lua}, []string{ownerKey(ownerTag("c"), "c")}, nil); o != Answered {
+			if _, o, _ := call(t, r, &Script{name: "list", lua: countScript.lua}, []string{ownerKey("c")}, nil); o != Answered {
 				t.Fatal("not set up")
 			}
 			do(opClaim, "n1", 14, []string{"c"}, "1")
@@ -154,7 +154,7 @@ func TestOwnerScriptsWrongType(t *testing.T) {
 	s := redistest.Start(t)
 	r, _ := openTestRedis(t, s.URL())
 	eventually(t, "ready", r.Ready)
-	s.Do("LPUSH", ownerKey(0, "list"), "x")
+	s.Do("LPUSH", ownerKey("list"), "x")
 	for _, op := range []leaseOp{opClaim, opRenew, opLook, opRelease} {
 		b := &leaseBatch{op: op, ids: []string{"list", "fine"}, tokens: []uint64{1, 2}}
 		redisLeases{r}.run(t.Context(), "n", "t", time.Minute, []*leaseBatch{b})
@@ -311,7 +311,7 @@ func TestOwnershipOfFailedOverRedis(t *testing.T) {
 		c := redistest.StartCluster(t, 3)
 		return c.URL(), func() {
 			for id := range 20 {
-				key := ownerKey(ownerTag(fmt.Sprint(id)), fmt.Sprint(id))
+				key := ownerKey(fmt.Sprint(id))
 				slot := c.Slot(key)
 				if from := slot * 3 / 16384; slot == from*16384/3 || slot > from*16384/3 {
 					c.Move(slot, from, (from+1)%3)

@@ -26,8 +26,8 @@ var (
 // Keys of shared ownership. What is in braces decides the hash slot.
 const ownerNodesKey = "sluice:{nodes}"
 
-func ownerKey(tag int, serverID string) string {
-	return fmt.Sprintf("sluice:owner:{%02x}:", tag) + serverID
+func ownerKey(serverID string) string {
+	return fmt.Sprintf("sluice:owner:{%02x}:", ownerTag(serverID)) + serverID
 }
 
 var (
@@ -44,6 +44,8 @@ func NewRedisOwnership(cfg OwnerConfig, redis *Redis) *RedisOwnership {
 }
 
 func (r redisLeases) ready() bool { return r.redis.Ready() }
+
+func (r redisLeases) together() bool { return r.redis.cfg.Mode != RedisCluster }
 
 // scriptArgs are the arguments of a batch's script, as its file says.
 func (b *leaseBatch) scriptArgs(node, target string, lease time.Duration) []string {
@@ -79,7 +81,7 @@ func (r redisLeases) run(ctx context.Context, node, target string, lease time.Du
 	for _, b := range batches {
 		keys := make([]string, len(b.ids))
 		for i, id := range b.ids {
-			keys[i] = ownerKey(b.tag, id)
+			keys[i] = ownerKey(id)
 		}
 		script := ownerScriptOf[b.op]
 		b.err = errRedisAnswer
