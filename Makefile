@@ -7,13 +7,16 @@ IMAGE ?= sluice:$(VERSION)
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test accept soak fuzz bench lint suites deps image clean
+.PHONY: help run fleet build test accept soak fuzz bench lint suites deps image clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## build and serve both roles on loopback (4000 and 8080)
 	@scripts/run
+
+fleet: build ## three nodes, Redis and nginx on loopback
+	@scripts/fleet
 
 build: ## the static binary bin/sluice
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X sluice/gateway.Version=$(VERSION)' -o bin/sluice ./gateway/sluice
