@@ -17,6 +17,9 @@ const (
 	// claimsBar is how long a claim may take at the 99th percentile, milliseconds.
 	claimsBar = 5
 
+	// heldLeases is how many leases one node holds while their renewal is measured.
+	heldLeases = 50000
+
 	// claimsReady is how long the nodes may take to reach Redis.
 	claimsReady = 10 * time.Second
 )
@@ -73,6 +76,45 @@ func runClaims(l *lab, r *report) error {
 		}
 	}
 	r.section("Claims", t.String())
+	return l.measureRenewals(redis, r)
+}
+
+// measureRenewals looks at what it costs Redis that many leases are held.
+func (l *lab) measureRenewals(redis *server, r *report) error {
+	n, err := startClaimNode(redis.port, "node")
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	var answered sync.WaitGroup
+	for i := range heldLeases {
+		answered.Add(1)
+		attach := func(c store.Claim) {
+			if c.Tenure != nil {
+				c.Tenure.Attach()
+			}
+			answered.Done()
+		}
+		if c, ok := n.owner.Claim(fmt.Sprintf("held-%032d", i), attach); ok {
+			attach(c)
+		}
+	}
+	answered.Wait()
+	span := 2 * store.DefaultOwnerTimes.Renew
+	before, err := cpuSeconds(redis.pid())
+	if err != nil {
+		return err
+	}
+	time.Sleep(span)
+	after, err := cpuSeconds(redis.pid())
+	if err != nil {
+		return err
+	}
+	share := (after - before) / span.Seconds() * 100
+	r.raw("claims", "%d leases: redis_cpu_percent=%.2f", heldLeases, share)
+	t := newTable(fmt.Sprintf("%d leases held by one node", heldLeases), "Redis CPU, % of a core")
+	t.add("renewed every "+store.DefaultOwnerTimes.Renew.String(), number(share))
+	r.section("Renewals", t.String())
 	return nil
 }
 
