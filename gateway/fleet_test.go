@@ -396,3 +396,30 @@ func TestReservationExpired(t *testing.T) {
 	}
 	a.rerouted(wsQuery("x", "server", 1, "-"), "B")
 }
+
+// A node of which a loop is stuck keeps no session from the others: they have it
+// at once, not when its lease ends.
+func TestWedgedNodeGivesUp(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	a := startNode(t, "OWNERSHIP_TARGET=A", "REDIS_URL="+r.URL(), "LOOPS=1", "CAPACITY_MUTATION_TIMEOUT_MS=500")
+	a.untilReady()
+	b := fleetNode(t, new(forwards), "B", r.URL())
+	s, c := a.v1("server", "x"), a.v1("client", "x")
+	c.text("before")
+	s.wantText("before")
+	free := make(chan struct{})
+	began := time.Now()
+	a.g.Loops()[0].Post(loop.Func(func(*loop.Loop) { <-free }))
+	t.Cleanup(func() {
+		close(free)
+		a.stopped = true // nothing is expected of a gateway that failed
+	})
+	contend(t, b, "x")
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("taken over after %v", took)
+	}
+	if code := <-a.g.Failed(); code != 70 {
+		t.Errorf("exit code %d", code)
+	}
+}

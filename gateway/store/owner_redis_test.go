@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"sluice/gateway/store/redistest"
 )
 
@@ -358,5 +360,30 @@ func TestOwnershipCloses(t *testing.T) {
 	c.Close()
 	if got := c.claimNow(t, "y"); got.Verdict != Unavailable {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestReservedCalls: renewals find room behind the load of others.
+func TestReservedCalls(t *testing.T) {
+	t.Parallel()
+	p := redistest.StartProxy(t, redistest.Start(t).Addr)
+	r, _ := openTestRedis(t, p.URL(), func(c *RedisConfig) { c.ReadTimeout, c.OpTimeout = redisPatience, redisPatience })
+	eventually(t, "ready", r.Ready)
+	p.Pause(redistest.ToClient)
+	done := func(rueidis.RedisMessage, Outcome) {}
+	begun := 0
+	for r.Call(countScript, []string{"a"}, nil, done) {
+		begun++
+	}
+	if begun != maxCalls-reservedCalls || !r.Ready() {
+		t.Fatalf("%d calls begun", begun)
+	}
+	for i := range reservedCalls {
+		if !r.CallReserved(countScript, []string{"a"}, nil, done) {
+			t.Fatalf("%d of %d found room", i, reservedCalls)
+		}
+	}
+	if r.CallReserved(countScript, []string{"a"}, nil, done) {
+		t.Error("no bound")
 	}
 }

@@ -85,7 +85,7 @@ func (r redisLeases) run(ctx context.Context, node, target string, lease time.Du
 		}
 		script := ownerScriptOf[b.op]
 		b.err = errRedisAnswer
-		if !r.redis.Call(script, keys, b.scriptArgs(node, target, lease), func(m rueidis.RedisMessage, o Outcome) {
+		if !r.redis.CallReserved(script, keys, b.scriptArgs(node, target, lease), func(m rueidis.RedisMessage, o Outcome) {
 			a := answer{b: b, err: errRedisAnswer}
 			if o == Answered {
 				if a.answers, a.err = m.AsStrSlice(); a.err != nil || len(a.answers) != len(keys) {
@@ -122,7 +122,7 @@ func (r redisLeases) beat(ctx context.Context, node string, dead time.Duration, 
 		say = "leave"
 	}
 	args := []string{node, strconv.FormatInt(dead.Milliseconds(), 10), say}
-	if !r.redis.Call(ownerBeat, []string{ownerNodesKey}, args, func(m rueidis.RedisMessage, o Outcome) {
+	if !r.redis.CallReserved(ownerBeat, []string{ownerNodesKey}, args, func(m rueidis.RedisMessage, o Outcome) {
 		a := answer{err: errRedisAnswer}
 		if o == Answered {
 			if a.nodes, a.err = m.AsInt64(); a.err != nil || a.nodes < 0 || a.nodes > 1<<20 {

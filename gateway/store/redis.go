@@ -17,6 +17,9 @@ const (
 	// a call is refused at once: a Redis that is slower than its users must not
 	// pile them up here.
 	maxCalls = 2048
+	// reservedCalls of them are for what must not starve behind the load of
+	// others: the renewal of leases, and signs of life.
+	reservedCalls = 256
 	// workerIdle is how long a goroutine waits for its next call.
 	workerIdle = 5 * time.Second
 	// firstPause is before the first retry of a call; it doubles with each.
@@ -145,11 +148,11 @@ func (r *Redis) Start(t Task) bool {
 	if !r.circuit.up() {
 		return false
 	}
-	return r.start(t)
+	return r.start(t, maxCalls-reservedCalls)
 }
 
-func (r *Redis) start(t Task) bool {
-	if r.inFlight.Add(1) > maxCalls {
+func (r *Redis) start(t Task, most int64) bool {
+	if r.inFlight.Add(1) > most {
 		r.inFlight.Add(-1)
 		return false
 	}
@@ -172,6 +175,12 @@ func (r *Redis) start(t Task) bool {
 // Call is Start for a function. done runs on a goroutine of the client's.
 func (r *Redis) Call(s *Script, keys, args []string, done func(rueidis.RedisMessage, Outcome)) bool {
 	return r.Start(&funcTask{s, keys, args, done})
+}
+
+// CallReserved is Call for what goes on although others have as many calls under
+// way as they may.
+func (r *Redis) CallReserved(s *Script, keys, args []string, done func(rueidis.RedisMessage, Outcome)) bool {
+	return r.circuit.up() && r.start(&funcTask{s, keys, args, done}, maxCalls)
 }
 
 type funcTask struct {
