@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -245,6 +248,22 @@ func TestAcceptCutOffNode(t *testing.T) {
 	})
 }
 
+// stopped reports whether every thread of a process is.
+func stopped(t testing.TB, pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Skip("no /proc here")
+	}
+	for _, name := range threads {
+		b, err := os.ReadFile(name)
+		_, state, ok := strings.Cut(string(b), ") ")
+		if err != nil || !ok || state[0] != 'T' {
+			return false
+		}
+	}
+	return true
+}
+
 // A process that was stopped for longer than its lease forwards nothing more.
 func TestStoppedNodeForwardsNothing(t *testing.T) {
 	t.Parallel()
@@ -255,6 +274,9 @@ func TestStoppedNodeForwardsNothing(t *testing.T) {
 	s.wantText("in time")
 	a.cmd.Process.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { a.cmd.Process.Signal(syscall.SIGCONT) })
+	if !poll(func() bool { return stopped(t, a.cmd.Process.Pid) }) {
+		t.Fatal("it does not stop")
+	}
 	c.text("late")
 	contend(t, b.node, "x")
 	a.cmd.Process.Signal(syscall.SIGCONT)
