@@ -1,6 +1,6 @@
 """Tries the relay of a fleet through its front; scripts/fleet --check runs it.
 
-  fleet_check.py nginx|haproxy FRONT NODE1 NODE2 NODE3 ADMIN1 ADMIN2 ADMIN3     (ports)
+  fleet_check.py FRONT NODE1 NODE2 NODE3 ADMIN1 ADMIN2 ADMIN3     (ports)
 """
 import base64
 import http.client
@@ -10,8 +10,8 @@ import struct
 import sys
 import time
 
-FRONT = sys.argv[1]
-RELAY, NODES, ADMINS = int(sys.argv[2]), [int(p) for p in sys.argv[3:6]], [int(p) for p in sys.argv[6:9]]
+PORTS = [int(p) for p in sys.argv[1:]]
+RELAY, NODES, ADMINS = PORTS[0], PORTS[1:4], PORTS[4:7]
 
 
 class Refused(Exception):
@@ -109,9 +109,8 @@ if reroutes() == before:
 # A node that drains keeps its sessions, and new ones go elsewhere.
 s = Socket(NODES[0], "kept", "server")
 drain(0, "POST")
-if FRONT == "nginx":  # HAProxy sends nothing to a node that is not ready
-    c = through_front("kept", "client")
-    message(c, s, "still here")
+c = through_front("kept", "client")
+message(c, s, "still here")
 for i in range(10):
     through_front("new-%d" % i, "server").close()
 drain(0, "DELETE")
