@@ -200,4 +200,3 @@ func wantHeld(t testing.TB, what string, ten *Tenure, now int64, want bool) {
 		t.Fatalf("%s: held is %v", what, !want)
 	}
 }
-
