@@ -74,6 +74,15 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
+// Turn leads new connections elsewhere, and ends those there are, as a fleet's
+// virtual address does in a failover.
+func (p *Proxy) Turn(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.Break()
+}
+
 // Break ends every connection, and loses what was kept back.
 func (p *Proxy) Break() {
 	p.mu.Lock()
@@ -132,7 +141,10 @@ func (p *Proxy) serve(client net.Conn) {
 	if !p.keep(client) {
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, patience)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp", target, patience)
 	if err != nil {
 		client.Close()
 		return
