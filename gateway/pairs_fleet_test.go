@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -277,17 +278,20 @@ func TestFleetKilledNode(t *testing.T) {
 			t.Errorf("a pair that was not in use: %v", err)
 		}
 	}
-	for _, p := range pairs[:2] {
+	var again [2][]byte
+	for i, p := range pairs[:2] {
 		p.c = p.at[0]
-		b := p.request("GET", "again", false)
-		if _, err := p.send(b); !refusedFor(err, wire.PairBusy) {
+		again[i] = p.request("GET", "again", false)
+		if _, err := p.send(again[i]); !refusedFor(err, wire.PairBusy) {
 			t.Errorf("right after the end of its node: %v", err)
 		}
-		if !fullScale() {
-			continue // 30 s
-		}
+	}
+	if !fullScale() {
+		return // the lock lasts 30 s
+	}
+	for i, p := range pairs[:2] {
 		if !pollFor(time.Minute, func() bool {
-			_, err := p.send(b)
+			_, err := p.send(again[i])
 			if !refusedFor(err, wire.PairBusy) && !refusedFor(err, wire.PairNotFound) {
 				t.Fatalf("while the lock ends: %v", err)
 			}
@@ -365,6 +369,57 @@ func TestFleetRedisOutages(t *testing.T) {
 				if err := q.get((i+1)%3, "new"); err != nil {
 					t.Errorf("a new pair: %v", err)
 				}
+			}
+		})
+	}
+}
+
+// A node that stops gives the clients it leases back: others serve them at once,
+// with the same pairs.
+func TestFleetStoppedNode(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	f := startPairFleet(t, s.URL(), "LOCAL_STATE_CACHE=true")
+	pairs := f.client(3)
+	for _, p := range pairs {
+		if err := p.get(0, "first"); err != nil {
+			t.Fatal(err)
+		}
+		p.c = p.at[1]
+		res, err := p.c.raw(p.request("GET", "refused", false))
+		if err != nil || !strings.HasPrefix(res, "486\n") || !strings.Contains(res, "Retry-After: ") || !strings.Contains(res, "not_owner") {
+			t.Errorf("another node: %q %v", res, err)
+		}
+	}
+	f.cmds[0].Process.Signal(syscall.SIGTERM)
+	f.cmds[0].Wait()
+	for _, p := range pairs {
+		if err := p.get(1, "second"); err != nil {
+			t.Errorf("behind it: %v", err)
+		}
+	}
+}
+
+// A gateway leaves nothing of its Redis client behind.
+func TestRedisGatewayStops(t *testing.T) {
+	for _, cache := range []string{"false", "true"} {
+		t.Run(cache, func(t *testing.T) {
+			s := redistest.Start(t)
+			n := startMTEBehind(t, echoTarget(), "REDIS_URL="+s.URL(), "LOCAL_STATE_CACHE="+cache)
+			(&pairFleet{t: t, nodes: []*mteNode{n}}).awaitReady()
+			http.DefaultClient.CloseIdleConnections()
+			p, err := newMTEClient(t, n, "localhost").pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				path := fmt.Sprint("x", i)
+				if body, err := p.get(path); err != nil || body != "/"+path {
+					t.Errorf("%q %v", body, err)
+				}
+			}
+			if n.metric("sluice_redis_up") != 1 || n.metric("sluice_redis_calls_max") == 0 || n.metric("sluice_redis_seconds_count") < 3 {
+				t.Error("the metrics do not tell of Redis")
 			}
 		})
 	}

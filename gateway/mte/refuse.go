@@ -174,6 +174,8 @@ func messageOf(r frame.Reason) string {
 		return frame.FlagsMismatch.Error()
 	case frame.PairBusy:
 		return "another request holds the pair"
+	case frame.NotOwner:
+		return "another replica has the client (LOCAL_STATE_CACHE needs sticky routing)"
 	case frame.RateLimited:
 		return messageRate
 	case frame.PairExists:

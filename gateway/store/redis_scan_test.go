@@ -60,3 +60,12 @@ func TestScannerFailure(t *testing.T) {
 	f(strings.Repeat("*1\r\n", guardDepth+1))
 	f("+" + strings.Repeat("x", guardLine))
 }
+
+// TestScannerAllocates: nothing.
+func TestScannerAllocates(t *testing.T) {
+	b := []byte("*2\r\n$5\r\ntaken\r\n$200\r\n" + strings.Repeat("x", 200) + "\r\n")
+	var s scanner
+	if n := testing.AllocsPerRun(100, func() { s.scan(b) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
