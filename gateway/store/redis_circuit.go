@@ -37,13 +37,13 @@ const (
 
 // A circuit knows whether Redis can be used.
 type circuit struct {
-	state     atomic.Uint32 // circuitState; written by the goroutine of watch alone
-	success   atomic.Int64  // when a call last succeeded, in ns since base
-	base      time.Time
-	mu        sync.Mutex
-	wrong     *failure // why the circuit should open; nil: nothing is wrong
-	noticed   chan struct{}
-	lastFault atomic.Pointer[failure]
+	state   atomic.Uint32 // circuitState; written by the goroutine of watch alone
+	success atomic.Int64  // when a call last succeeded, in ns since base
+	base    time.Time
+	noticed chan struct{} // has room for one: wrong was set
+
+	mu    sync.Mutex
+	wrong *failure // why the circuit should open; nil: nothing is wrong
 }
 
 func (c *circuit) init() {
@@ -53,11 +53,14 @@ func (c *circuit) init() {
 
 func (c *circuit) up() bool { return circuitState(c.state.Load()) == circuitUp }
 
+// since reports whether a call has succeeded since then.
+func (c *circuit) since(then time.Time) bool { return c.success.Load() >= int64(then.Sub(c.base)) }
+
 func (c *circuit) succeeded() { c.success.Store(int64(time.Since(c.base))) }
 
 // failed takes the failure of a call that began then.
 func (c *circuit) failed(f *failure, began time.Time) {
-	if c.success.Load() >= int64(began.Sub(c.base)) {
+	if c.since(began) {
 		return // others get through: it is this call's bad luck, or its cluster node's
 	}
 	c.mu.Lock()
@@ -123,6 +126,7 @@ func (r *Redis) watch() {
 		if r.client.Load() == nil {
 			made = time.Now()
 		}
+		began := time.Now()
 		f := r.probe()
 		for range r.cfg.Connections {
 			if f == nil || !up || f.kind != failBroken {
@@ -132,6 +136,8 @@ func (r *Redis) watch() {
 		}
 		switch {
 		case r.ctx.Err() != nil:
+		case f != nil && up && f.kind == failTimeout && r.circuit.since(began):
+			// Slow, but calls get through; they may wait longer than a probe.
 		case f == nil && !up:
 			r.circuit.complaint()
 			r.setState(circuitUp, nil, changed)
