@@ -218,7 +218,7 @@ func (c *chaos) run(acts ...func()) {
 	c.t.Helper()
 	rounds, between := 2, int64(60)
 	if c.full {
-		rounds, between = 20, 1000
+		rounds, between = 10, 400
 	}
 	var stop atomic.Bool
 	var workers sync.WaitGroup
