@@ -41,6 +41,7 @@ func serve(environ []string, tune tuning) int {
 	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // which would end the process otherwise
+	signal.Notify(g.certs.hup, syscall.SIGHUP)
 	g.live = watchConfig(g, environ, hup)
 	return g.Wait(signals)
 }

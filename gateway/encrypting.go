@@ -55,6 +55,14 @@ func (g *Gateway) buildMTE() error {
 	if err != nil {
 		return err
 	}
+	proxy, err := g.proxyRule(metric.ListenerMTE)
+	if err != nil {
+		return err
+	}
+	secure, err := g.tlsOf(metric.ListenerMTE, "TLS_CERT_FILE", c.TLS)
+	if err != nil {
+		return err
+	}
 	e := &encrypting{role: role, loops: g.loops}
 	e.front = edge.NewServer(edge.Config{
 		Limits:         limits,
@@ -63,6 +71,8 @@ func (g *Gateway) buildMTE() error {
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		OnCeiling:      g.ceiling(metric.ListenerMTE),
+		Proxy:          proxy,
+		TLS:            secure,
 	}, role, g.loops)
 	g.encrypting = e
 	if e.listener, err = g.listen("PORT", c.Listen, 0); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sluice/gateway/metric"
 	"sluice/gateway/relay"
 	"sluice/gateway/store"
+	"sluice/gateway/tlsconn"
 	"sluice/ledger"
 	"sluice/loop"
 )
@@ -38,6 +39,11 @@ type Gateway struct {
 	cfg   *config.Config
 	log   *slog.Logger
 	lines *logging.Limiter[metric.Listener] // about HTTP_MAX_CONNECTIONS
+
+	tls        *tlsconn.Engine
+	certs      *certificateWatch
+	tlsLines   *logging.Limiter[tlsconn.Failure]
+	proxyLines *logging.Limiter[metric.Listener]
 
 	loops    []*loop.Loop
 	led      *ledger.Ledger
@@ -82,6 +88,8 @@ func start(cfg *config.Config, log *slog.Logger, tune tuning) (*Gateway, error) 
 		return nil, errors.New(strings.Join(lines, "; "))
 	}
 	g := &Gateway{cfg: cfg, log: log, tuning: tune, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
+	g.tlsLines, g.proxyLines = logging.NewLimiter(log, tlsconn.Failures), logging.NewLimiter(log, metric.Listeners)
+	g.certs = newCertificateWatch(g)
 	if err := g.build(); err != nil {
 		g.closeListeners()
 		if g.encrypting != nil {
@@ -107,6 +115,7 @@ func start(cfg *config.Config, log *slog.Logger, tune tuning) (*Gateway, error) 
 		g.owner.Start(g.relay.Lose)
 	}
 	g.memory = watchMemory(g)
+	g.certs.start()
 	return g, nil
 }
 
@@ -119,6 +128,7 @@ func (g *Gateway) build() error {
 		}
 		g.loops = append(g.loops, l)
 	}
+	g.tls = tlsconn.New(g.loops, tlsconn.Limits{})
 	g.configVersion.Store(g.cfg.Version)
 	g.process = metric.NewProcess(g.processGauges())
 	g.openRedis()
@@ -168,14 +178,23 @@ func (g *Gateway) buildRelay() error {
 		Ready:         g.Ready,
 		Forwarded:     g.tuning.forwarded,
 	}, g.led, g.owner, g.metrics, g.loops)
+	proxy, err := g.proxyRule(metric.ListenerRelay)
+	if err != nil {
+		return err
+	}
+	secure, err := g.tlsOf(metric.ListenerRelay, "PASEO_RELAY_TLS_CERT_FILE", c.TLS)
+	if err != nil {
+		return err
+	}
 	g.front = edge.NewServer(edge.Config{
 		Limits:         http1.Limits{HeadBytes: int(g.cfg.HTTP.MaxHeadBytes), Fields: g.cfg.HTTP.MaxHeaders},
 		IdleTimeout:    c.HTTPIdleTimeout,
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		OnCeiling:      g.ceiling(metric.ListenerRelay),
+		Proxy:          proxy,
+		TLS:            secure,
 	}, g.relay, g.loops)
-	var err error
 	g.listener, err = g.listen("PASEO_RELAY_PORT", c.Listen, c.ReceiveBufferBytes)
 	if err != nil {
 		return err
@@ -291,6 +310,7 @@ func (g *Gateway) Stop() {
 	g.watchdog.Stop()
 	g.memory.stop()
 	g.live.stop()
+	g.certs.stop()
 	g.admin.stop()
 	for _, l := range g.loops {
 		l.Stop()

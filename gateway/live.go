@@ -111,6 +111,10 @@ func (w *liveConfig) apply(next *config.Config) {
 		return
 	}
 	g := w.g
+	if err := g.certs.check(next); err != nil {
+		w.refuse(err.Error())
+		return
+	}
 	version := w.applied.Version + 1
 	if e := g.encrypting; e != nil {
 		if err := e.role.ApplyDomains(next.MTE.Domains, version); err != nil {
@@ -119,6 +123,7 @@ func (w *liveConfig) apply(next *config.Config) {
 		}
 		e.role.SetMaxRequestBody(next.MTE.MaxRequestBodyBytes)
 	}
+	g.certs.setFiles(next)
 	next.Version = version // nobody else has seen it yet
 	w.applied = next
 	g.configVersion.Store(version)

@@ -35,7 +35,7 @@ func (g *Gateway) draining() bool {
 }
 
 func (g *Gateway) processGauges() metric.ProcessGauges {
-	gauges := metric.ProcessGauges{
+	p := metric.ProcessGauges{
 		Version: Version,
 		Loops:   g.cfg.Loops,
 		HTTPConnections: func(l metric.Listener) int64 {
@@ -49,12 +49,16 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		},
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		ConfigVersion:  g.configVersion.Load,
+		TLSHandshaking: g.tls.Handshaking,
 	}
 	if g.cfg.Redis.On() {
-		gauges.RedisUp = func() bool { return g.redis.Ready() }
-		gauges.RedisCalls = func() (int64, int64) { return g.redis.InFlight(), g.redis.MaxCalls() }
+		p.RedisUp = func() bool { return g.redis.Ready() }
+		p.RedisCalls = func() (int64, int64) { return g.redis.InFlight(), g.redis.MaxCalls() }
 	}
-	return gauges
+	if g.cfg.Relay.TLS.On() || g.cfg.MTE.TLS.On() {
+		p.CertificateExpiry = g.certs.ends
+	}
+	return p
 }
 
 // allMetrics writes every page: what the admin listener serves.

@@ -68,6 +68,9 @@ func startNodeBy(t testing.TB, start func(*config.Config, *slog.Logger) (*gatewa
 		}
 		port, admin := nextPort(), nextPort()
 		env = append(append(env, quick...), "PASEO_RELAY_PORT="+port, "ADMIN_PORT="+admin)
+		if overTLS {
+			env = append(env, testTLS("PASEO_RELAY_")...)
+		}
 		cfg, faults, _ := config.Load(env, os.ReadFile)
 		if len(faults) > 0 {
 			t.Fatal(faults)
@@ -80,6 +83,9 @@ func startNodeBy(t testing.TB, start func(*config.Config, *slog.Logger) (*gatewa
 			t.Fatal(err)
 		}
 		n.g, n.addr, n.admin = g, "127.0.0.1:"+port, "127.0.0.1:"+admin
+		if overTLS {
+			securedAddrs.Store(n.addr, true)
+		}
 		break
 	}
 	t.Cleanup(n.finish)
@@ -327,7 +333,11 @@ func httpDo(t testing.TB, addr, method, target string, headers ...string) answer
 		r.Header.Set(name, value)
 	}
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr)
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if _, secure := securedAddrs.Load(addr); err != nil || !secure {
+			return c, err
+		}
+		return startTLS(c.(*net.TCPConn), clientTLS("localhost"))
 	}}
 	defer tr.CloseIdleConnections()
 	res, err := (&http.Client{Transport: tr, Timeout: patience}).Do(r)

@@ -49,6 +49,10 @@ func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 	for _, x := range settings {
 		s.cmd.Env = append(s.cmd.Env, fullName(x))
 	}
+	if overTLS {
+		s.cmd.Env = append(s.cmd.Env, testTLS("PASEO_RELAY_")...)
+		securedAddrs.Store(s.addr, true)
+	}
 	s.cmd.Stderr = &s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -180,7 +180,7 @@ func TestEndAtEveryByte(t *testing.T) {
 			continue
 		}
 		for _, rst := range []bool{true, false} {
-			c, err := dialTCP(n.addr, wsDial{})
+			c, err := dialAny(n.addr, wsDial{})
 			if err != nil {
 				t.Fatal(err)
 			}

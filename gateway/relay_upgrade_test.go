@@ -12,7 +12,7 @@ import (
 // exchange sends raw bytes on a new connection and returns the response.
 func (n *node) exchange(raw string) (*http.Response, string) {
 	n.t.Helper()
-	c, err := dialTCP(n.addr, wsDial{})
+	c, err := dialAny(n.addr, wsDial{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

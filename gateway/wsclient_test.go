@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,10 +49,19 @@ const patience = 20 * time.Second
 type wsClient struct {
 	t    testing.TB
 	name string
-	nc   *net.TCPConn
+	nc   wsConn
 	br   *bufio.Reader
 	pong [][]byte // payloads of the pongs that msg passed over
 	ping int      // pings of the relay's that msg answered
+}
+
+// A wsConn is what a wsClient runs on: TCP, or TLS over it.
+type wsConn interface {
+	net.Conn
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetNoDelay(on bool) error
+	File() (*os.File, error)
 }
 
 // wsOption changes how a wsClient connects.
@@ -124,7 +134,7 @@ func dialWS(t testing.TB, addr, query, name string, opts ...wsOption) (*wsClient
 	for _, o := range opts {
 		o(&d)
 	}
-	nc, err := dialTCP(addr, d)
+	nc, err := dialAny(addr, d)
 	if err != nil {
 		return nil, err
 	}
@@ -247,6 +257,8 @@ func ended(err error) error {
 		return errReset
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return io.EOF
+	case err != nil && strings.Contains(err.Error(), "tls: "):
+		return fmt.Errorf("TLS failed: %w", err)
 	}
 	return err
 }

@@ -57,6 +57,10 @@ func (c *Conn) ID() uint64 { return c.id }
 // Remote returns the peer's address.
 func (c *Conn) Remote() netip.AddrPort { return c.cold.remote }
 
+// SetRemote replaces the peer's address, on the word of a proxy that the peer is.
+// It is called before anybody else has been told of the connection.
+func (c *Conn) SetRemote(addr netip.AddrPort) { c.cold.remote = addr }
+
 // Accepted returns when the connection was made, in Now's nanoseconds.
 func (c *Conn) Accepted() int64 { return c.cold.accepted }
 

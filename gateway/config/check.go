@@ -71,10 +71,14 @@ func (l *loader) checkTLS(certs, keys string, t TLS) {
 			l.fault(keys, fmt.Sprintf("%s cannot be read (%v)", quote(t.KeyFiles[i]), err), "readable files")
 			return
 		}
-		if _, err := tls.X509KeyPair(cert, key); err != nil {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
 			found := fmt.Sprintf("%s is no pair with %s (%v)", quote(t.CertFiles[i]), quote(t.KeyFiles[i]), err)
 			l.fault(certs, found, "PEM certificates whose keys "+keys+" lists in the same order")
 			return
+		}
+		if end := pair.Leaf.NotAfter; time.Now().After(end) {
+			l.notices.warn(certs + ": " + quote(t.CertFiles[i]) + " expired on " + end.UTC().Format(time.DateOnly) + "; clients will refuse it")
 		}
 	}
 }

@@ -193,7 +193,7 @@ func (c *HTTPConn) write(b []byte, end bool) (backed bool) {
 		c.complete()
 		return false
 	}
-	c.backed = c.backed || len(c.out) > 0 && !c.held
+	c.backed = c.backed || c.waits() && !c.held
 	return c.backed
 }
 

@@ -202,9 +202,9 @@ type slowAcceptor struct {
 
 func (a slowAcceptor) OnAccept(c *loop.Conn) loop.Handler { return a }
 func (a slowAcceptor) OnRead(c *loop.Conn) {
-	if a.s.Serve(slowSocket{c, a.unacked}, c.Remote(), nil) {
-		c.Kick()
-	}
+	h := a.s.admit(slowSocket{c, a.unacked})
+	c.SetHandler(h)
+	c.Kick()
 }
 func (slowAcceptor) OnWrite(*loop.Conn)        {}
 func (slowAcceptor) OnHangup(*loop.Conn, bool) {}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/codec/http1"
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -22,10 +23,16 @@ const (
 type connState uint8
 
 const (
+	// stateProxy: a PROXY header is awaited, or the end of one, or enough bytes to
+	// tell that there is none. Nothing else was read. Leaves to stateIdle, with or
+	// without TLS, to stateGone when the peer breaks the rule of PROXY_PROTOCOL or
+	// says nothing within the idle timeout.
+	stateProxy connState = iota
 	// stateIdle: no byte of the next request has come. No buffer is held and no
 	// output waits. Leaves to stateHead or stateRequest with the first bytes,
-	// to stateGone at the idle timeout or when room is needed.
-	stateIdle connState = iota
+	// to stateGone at the idle timeout or when room is needed. Under TLS the
+	// handshake is a part of it.
+	stateIdle
 	// stateHead: a part of a head is in the stash. Leaves to stateRequest when
 	// it is complete, to stateClosing when it is faulty or takes too long (408).
 	stateHead
@@ -83,11 +90,11 @@ const (
 // An idle connection owns no buffer.
 type HTTPConn struct {
 	// Loop goroutine only.
-	sh     *shard
-	sock   Socket
-	remote netip.AddrPort
-	next   *HTTPConn // in the shard's idle or busy list
-	prev   *HTTPConn
+	sh   *shard
+	sock Socket
+	tls  *tlsconn.Conn // what sock is under TLS, else nil
+	next *HTTPConn     // in the shard's idle or busy list
+	prev *HTTPConn
 
 	state   connState
 	body    bodyState
@@ -106,7 +113,7 @@ type HTTPConn struct {
 	bodyFault *http1.Error
 	current   []byte // head and what follows; during OnRequest only
 	headBytes int    // length of the head in current
-	drain     int    // stateDraining: bytes we still drop
+	drain     int    // stateDraining and stateProxy: bytes we still drop
 	isHead    bool   // the method is HEAD
 	minor     uint8
 	keep      bool // another request may follow
@@ -144,7 +151,7 @@ func (c *HTTPConn) ID() uint64 { return c.sock.ID() }
 func (c *HTTPConn) Loop() *loop.Loop { return c.sh.loop }
 
 // Remote returns the peer's address: the socket's, or what a PROXY header said.
-func (c *HTTPConn) Remote() netip.AddrPort { return c.remote }
+func (c *HTTPConn) Remote() netip.AddrPort { return c.sock.Remote() }
 
 // Gone reports whether the connection is closed or hijacked.
 func (c *HTTPConn) Gone() bool { return c.state >= stateLingering }
@@ -166,16 +173,19 @@ func (c *HTTPConn) settle() {
 	switch {
 	case !c.keep:
 		c.state = stateClosing
-		if len(c.out) == 0 {
+		if !c.waits() {
 			c.linger()
 			return
 		}
 	case !c.bodyLeft.Done():
 		c.startDrain()
-	case len(c.out) > 0:
+	case c.waits():
 		c.state = stateFlushing
 	default:
 		c.goIdle()
+	}
+	if c.writeBy == 0 && c.waits() {
+		c.startStall()
 	}
 	c.proceed()
 }
@@ -256,8 +266,11 @@ func (c *HTTPConn) OnTimer(*loop.Conn) {
 	}
 	c.readBy = 0
 	switch c.state {
+	case stateProxy:
+		c.refuseProxy(errProxyTimeout)
 	case stateIdle:
 		c.sh.srv.Stats.IdleTimeouts.Add(1)
+		c.endHandshake(tlsconn.FailTimeout)
 		c.leave()
 		c.sock.Close()
 	case stateHead:
@@ -318,9 +331,13 @@ func (c *HTTPConn) leave() {
 
 // release gives back the buffers.
 func (c *HTTPConn) release() {
+	c.dropInput()
+	c.dropOutput()
+}
+
+func (c *HTTPConn) dropInput() {
 	if c.in != nil {
 		c.sh.bufs.put(c.in)
 		c.in = nil
 	}
-	c.dropOutput()
 }

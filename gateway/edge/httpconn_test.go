@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -373,37 +372,6 @@ func TestCloseAll(t *testing.T) {
 	if why := <-aborted; why != Shutdown || s.Stats.Open.Load() != 0 {
 		t.Fatalf("%v, %d open", why, s.Stats.Open.Load())
 	}
-}
-
-// A layer in front may have read bytes and knows a better address.
-type layered struct{ s *Server }
-
-func (a layered) OnAccept(c *loop.Conn) loop.Handler { return a }
-func (a layered) OnRead(c *loop.Conn) {
-	var b [3]byte
-	n, _ := c.Read(b[:])
-	if !a.s.Serve(c, netip.MustParseAddrPort("192.0.2.1:7"), b[:n]) {
-		c.Close()
-	}
-}
-func (layered) OnWrite(*loop.Conn)        {}
-func (layered) OnHangup(*loop.Conn, bool) {}
-func (layered) OnTimer(*loop.Conn)        {}
-
-func TestServeBehindALayer(t *testing.T) {
-	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {
-		c.Reply(200, "", []byte(c.Remote().String()+" "+string(r.Method)))
-	})
-	ln, err := loop.Listen("127.0.0.1:0", loop.SocketOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.on(s.loops[0], func() { s.loops[0].Accept(ln, layered{s.Server}) })
-	t.Cleanup(func() { s.on(s.loops[0], func() { s.loops[0].Unlisten(ln) }); ln.Close() })
-	s.addr = ln.Addr().String()
-	c := s.dial()
-	c.send(get)
-	c.want(200, "192.0.2.1:7 GET")
 }
 
 // The standard client, several at once, over two loops.

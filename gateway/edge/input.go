@@ -32,6 +32,10 @@ func (c *HTTPConn) OnRead(*loop.Conn) {
 		c.lose(PeerReset)
 		return
 	}
+	if c.state == stateProxy {
+		c.readProxy()
+		return
+	}
 	c.running = true
 	r := loop.ReadBytes
 	if c.wantsInput() {

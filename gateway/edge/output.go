@@ -32,10 +32,14 @@ func (c *HTTPConn) send(b0, b1, b2 []byte) {
 		c.keepOutput(p[n:])
 		n = 0
 	}
-	if len(c.out) > 0 && c.writeBy == 0 {
+	if c.waits() && c.writeBy == 0 {
 		c.startStall()
 	}
 }
+
+// waits reports whether the kernel has not taken everything: the rest is here, or
+// in the TLS layer below.
+func (c *HTTPConn) waits() bool { return len(c.out) > 0 || c.tls != nil && !c.tls.Flushed() }
 
 // offer makes the system call.
 func (c *HTTPConn) offer(parts *[3][]byte) (n int, ok bool) {
@@ -78,16 +82,10 @@ func (c *HTTPConn) dropOutput() {
 	c.writeBy = 0
 }
 
-// An unacker is a Socket that knows how many bytes written to it the peer has
-// not acknowledged.
-type unacker interface{ Unacked() int }
-
 // startStall begins to wait for the peer to take a byte.
 func (c *HTTPConn) startStall() {
 	c.writeBy = c.now() + int64(c.sh.srv.cfg.WriteStall)
-	if u, ok := c.sock.(unacker); ok {
-		c.unacked = u.Unacked()
-	}
+	c.unacked = c.sock.Unacked()
 	if !c.running {
 		c.arm()
 	}
@@ -97,8 +95,7 @@ func (c *HTTPConn) startStall() {
 // although the kernel has not become writable: it says so only when a third of
 // a buffer is free, which may be megabytes, and a slow reader is no stalled one.
 func (c *HTTPConn) tookBytes() bool {
-	u, ok := c.sock.(unacker)
-	return ok && u.Unacked() < c.unacked
+	return c.sock.Unacked() < c.unacked
 }
 
 // fail notes that the connection is broken.
@@ -114,22 +111,29 @@ func (c *HTTPConn) fail() {
 
 // OnWrite goes on with what waits.
 func (c *HTTPConn) OnWrite(*loop.Conn) {
-	if len(c.out) == 0 || c.broken || c.deferred {
+	if c.broken || c.deferred {
 		return
 	}
-	c.held = false
-	n, err := c.sock.Write(c.out[c.sent:])
-	if err != nil {
-		c.lose(PeerReset)
-		return
+	if len(c.out) > 0 {
+		c.held = false
+		n, err := c.sock.Write(c.out[c.sent:])
+		if err != nil {
+			c.lose(PeerReset)
+			return
+		}
+		if n > 0 {
+			c.startStall()
+		}
+		if c.sent += n; c.sent < len(c.out) {
+			return
+		}
+		c.dropOutput()
 	}
-	if n > 0 {
+	if c.waits() {
 		c.startStall()
-	}
-	if c.sent += n; c.sent < len(c.out) {
 		return
 	}
-	c.dropOutput()
+	c.writeBy = 0
 	switch c.state {
 	case stateRequest:
 		if c.backed {

@@ -5,11 +5,11 @@
 package edge
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"sluice/codec/http1"
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -59,6 +59,9 @@ type Config struct {
 	// evicted says that an idle one went to make room, else the new one was
 	// refused. It is called on loops.
 	OnCeiling func(evicted bool)
+
+	Proxy *Proxy // nil: a PROXY header is like any other garbage (PROXY_PROTOCOL)
+	TLS   *TLS   // nil: plain HTTP
 }
 
 // Stats are counts and gauges of a Server, readable from anywhere.
@@ -140,34 +143,24 @@ func NewServer(cfg Config, app App, loops []*loop.Loop) *Server {
 	return s
 }
 
-// OnAccept makes the accepted socket an HTTP connection, or refuses it at the
-// ceiling.
+// OnAccept makes the accepted socket an HTTP connection, behind a PROXY header
+// and TLS if so configured, or refuses it at the ceiling.
 func (s *Server) OnAccept(c *loop.Conn) loop.Handler {
-	if h := s.admit(c, c.Remote()); h != nil {
-		return h
+	h := s.admit(c)
+	switch {
+	case h == nil:
+		return nil
+	case s.cfg.Proxy != nil:
+		h.awaitProxy()
+	case s.cfg.TLS != nil:
+		h.startTLS(c, nil)
+		return h.tls
 	}
-	return nil
-}
-
-// Serve begins HTTP on a socket that something else has accepted or read from:
-// a layer with TLS, or whoever took a PROXY header off. remote is who the peer
-// is from here on; unread is what was read and not used, it is copied. Serve
-// reports false, and leaves the socket to the caller, at the ceiling.
-func (s *Server) Serve(sock Socket, remote netip.AddrPort, unread []byte) bool {
-	c := s.admit(sock, remote)
-	if c == nil {
-		return false
-	}
-	sock.SetHandler(c)
-	if len(unread) > 0 {
-		c.stash(unread)
-		sock.Kick()
-	}
-	return true
+	return h
 }
 
 // admit counts a connection and makes it, or returns nil at the ceiling.
-func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
+func (s *Server) admit(sock Socket) *HTTPConn {
 	sh := s.shards[sock.Loop().ID()]
 	if s.Stats.Open.Add(1) > int64(s.cfg.MaxConnections) {
 		victim := sh.longestIdle()
@@ -180,6 +173,7 @@ func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 		s.Stats.EvictedIdle.Add(1)
 		s.ceiling(true)
 		half := victim.state != stateIdle
+		victim.endHandshake(tlsconn.FailCrowded)
 		victim.leave()
 		if half {
 			victim.sock.Reset()
@@ -188,7 +182,7 @@ func (s *Server) admit(sock Socket, remote netip.AddrPort) *HTTPConn {
 		}
 	}
 	s.Stats.Accepted.Add(1)
-	c := &HTTPConn{sh: sh, sock: sock, remote: remote, state: stateGone}
+	c := &HTTPConn{sh: sh, sock: sock, state: stateGone}
 	c.goIdle()
 	c.arm()
 	return c
@@ -228,6 +222,7 @@ func (s *Server) Drain(on bool) { s.draining.Store(on) }
 func (s *Server) CloseIdle(l *loop.Loop) {
 	sh := s.shards[l.ID()]
 	for c := sh.idle.first(); c != nil; c = sh.idle.first() {
+		c.endHandshake(tlsconn.FailCrowded)
 		c.leave()
 		c.sock.Close()
 	}

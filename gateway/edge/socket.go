@@ -3,6 +3,7 @@ package edge
 import (
 	"net/netip"
 
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -13,13 +14,16 @@ import (
 type Socket interface {
 	ID() uint64
 	Remote() netip.AddrPort
+	Accepted() int64
 	Loop() *loop.Loop
 
 	SetHandler(h loop.Handler)
 	SetDeadline(when int64)
+	Deadline() int64
 	MoveTo(dst *loop.Loop, h loop.Mover)
 
 	Read(b []byte) (n int, r loop.ReadResult)
+	Readv(v *loop.Vec) (n int, r loop.ReadResult)
 	Pause()
 	Resume()
 	Kick()
@@ -27,6 +31,7 @@ type Socket interface {
 	Writable() bool
 	Write(b []byte) (n int, err error)
 	Writev(v *loop.Vec) (n int, err error)
+	Unacked() int
 
 	HungUp() bool
 	WasReset() bool
@@ -35,4 +40,7 @@ type Socket interface {
 	Linger(maxBytes int, until int64, gone func())
 }
 
-var _ Socket = (*loop.Conn)(nil)
+var (
+	_ Socket = (*loop.Conn)(nil)
+	_ Socket = (*tlsconn.Conn)(nil)
+)

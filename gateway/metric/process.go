@@ -1,22 +1,29 @@
 package metric
 
-import "github.com/VictoriaMetrics/metrics"
+import (
+	"github.com/VictoriaMetrics/metrics"
+
+	"sluice/gateway/tlsconn"
+)
 
 // A Process is the page of what belongs to no role: loops, listeners, TLS, Redis, configuration.
 // Its counters may be bumped from anywhere.
 type Process struct {
 	Page Page
 
-	LoopStalls       *metrics.Counter // the watchdog found a loop that did not turn over
-	TLSHandshakes    *metrics.Counter
-	TLSFailures      *metrics.Counter
-	ConfigApplied    *metrics.Counter
-	ConfigRefused    *metrics.Counter
-	CertificatesRead *metrics.Counter
-	RedisErrors      *metrics.Counter
-	RedisSeconds     *metrics.PrometheusHistogram // one operation with its retries
+	LoopStalls          *metrics.Counter // the watchdog found a loop that did not turn over
+	TLSHandshakes       *metrics.Counter
+	TLSResumptions      *metrics.Counter
+	ConfigApplied       *metrics.Counter
+	ConfigRefused       *metrics.Counter
+	CertificatesRead    *metrics.Counter
+	CertificatesRefused *metrics.Counter
+	RedisErrors         *metrics.Counter
+	RedisSeconds        *metrics.PrometheusHistogram // one operation with its retries
 
-	evictions [listeners]*metrics.Counter
+	evictions     [listeners]*metrics.Counter
+	proxyRefusals [listeners]*metrics.Counter
+	tlsFailures   [tlsconn.Failures]*metrics.Counter
 }
 
 // A Listener is one of ours.
@@ -46,6 +53,7 @@ type ProcessGauges struct {
 	ConfigVersion   func() uint64
 	RedisUp         func() bool // nil without Redis, as the next
 	RedisCalls      func() (underWay, most int64)
+	TLSHandshaking  func() int64
 	// CertificateExpiry is the earliest end of a certificate in unix seconds; nil without TLS.
 	CertificateExpiry func() float64
 }
@@ -61,9 +69,17 @@ func NewProcess(g ProcessGauges) *Process {
 	p.Gauges("sluice_http_connections", "Connections that are no WebSocket.", names, func(i int) float64 { return float64(g.HTTPConnections(Listener(i))) })
 	p.Gauge("sluice_http_connections_max", "The most a listener may have of them.", func() float64 { return float64(g.MaxConnections) })
 	copy(m.evictions[:], p.Counters("sluice_http_evictions_total", "Connections closed to make room for new ones.", names))
+	copy(m.proxyRefusals[:], p.Counters("sluice_proxy_protocol_refusals_total", "Connections closed for a PROXY header that was missing, wrong or not theirs to send.", names))
 	m.TLSHandshakes = p.Counter("sluice_tls_handshakes_total", "Finished TLS handshakes.")
-	m.TLSFailures = p.Counter("sluice_tls_handshake_failures_total", "Failed TLS handshakes.")
-	m.CertificatesRead = p.Counter("sluice_tls_certificate_reloads_total", "Certificates taken into use after the start.")
+	m.TLSResumptions = p.Counter("sluice_tls_resumptions_total", "Those among them that resumed a session.")
+	var reasons []string
+	for f := range tlsconn.Failures {
+		reasons = append(reasons, f.String())
+	}
+	copy(m.tlsFailures[:], p.Counters("sluice_tls_handshake_failures_total", "Failed TLS handshakes.", labels("reason", reasons)))
+	p.Gauge("sluice_tls_handshakes_in_progress", "TLS handshakes under way, with clients and with origins.", func() float64 { return float64(g.TLSHandshaking()) })
+	m.CertificatesRead = p.Counter("sluice_tls_certificate_reloads_total", "Times that changed certificate files were taken into use.")
+	m.CertificatesRefused = p.Counter("sluice_tls_certificate_reload_failures_total", "Times that changed certificate files were no good; what was in use stayed.")
 	if g.CertificateExpiry != nil {
 		p.Gauge("sluice_tls_certificate_expiry_seconds", "Unix time at which the first certificate ends.", g.CertificateExpiry)
 	}
@@ -79,6 +95,12 @@ func NewProcess(g ProcessGauges) *Process {
 	m.ConfigRefused = p.Counter("sluice_config_refused_total", "New versions that were refused.")
 	return m
 }
+
+// ProxyRefused counts a connection closed for breaking the rule of PROXY_PROTOCOL.
+func (m *Process) ProxyRefused(l Listener) { m.proxyRefusals[l].Inc() }
+
+// TLSFailed counts a TLS handshake that came to nothing.
+func (m *Process) TLSFailed(why tlsconn.Failure) { m.tlsFailures[why].Inc() }
 
 // Evicted counts a connection closed to make room.
 func (m *Process) Evicted(l Listener) { m.evictions[l].Inc() }

@@ -34,6 +34,7 @@ func processGauges() ProcessGauges {
 		HTTPConnections: func(l Listener) int64 { return int64(l) },
 		MaxConnections:  10000,
 		ConfigVersion:   func() uint64 { return 1 },
+		TLSHandshaking:  func() int64 { return 0 },
 		RedisUp:         func() bool { return true },
 		RedisCalls:      func() (int64, int64) { return 3, 2048 },
 	}

@@ -131,7 +131,7 @@ func (u *upgrading) Deliver(*loop.Loop) {
 		return
 	}
 	sock, unread := c.Hijack()
-	s.admit(sock.(*loop.Conn), &u.q, u.key[:], k, u.claim.Tenure, unread)
+	s.admit(sock, &u.q, u.key[:], k, u.claim.Tenure, unread)
 }
 
 // unclaim gives a claim up that nobody attaches to.

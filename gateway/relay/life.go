@@ -2,7 +2,7 @@ package relay
 
 import (
 	"sluice/codec/ws"
-	"sluice/loop"
+	"sluice/gateway/edge"
 )
 
 const (
@@ -209,7 +209,7 @@ func (k *sock) sendPongs() {
 
 // upgraded makes an upgraded connection a socket of its session. rest is what
 // the peer sent behind its request.
-func (s *shard) upgraded(k *sock, c *loop.Conn, sess *session, ch *channel, rest []byte) {
+func (s *shard) upgraded(k *sock, c edge.Socket, sess *session, ch *channel, rest []byte) {
 	k.c = c
 	c.SetHandler(k)
 	s.link(k)

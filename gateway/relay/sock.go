@@ -2,6 +2,7 @@ package relay
 
 import (
 	"sluice/codec/ws"
+	"sluice/gateway/edge"
 	"sluice/gateway/store"
 	"sluice/ledger"
 	"sluice/loop"
@@ -60,7 +61,7 @@ const (
 // A sock is one upgraded socket. It belongs to its loop's goroutine, as does
 // everything it points to. Nothing outside this package sees it.
 type sock struct {
-	c     *loop.Conn
+	c     edge.Socket
 	shard *shard
 	sess  *session
 	ch    *channel // nil for control, and for everybody once detached

@@ -2,9 +2,9 @@ package relay
 
 import (
 	"sluice/codec/ws"
+	"sluice/gateway/edge"
 	"sluice/gateway/metric"
 	"sluice/gateway/store"
-	"sluice/loop"
 )
 
 // A refusal is the answer to an upgrade that is not admitted.
@@ -90,7 +90,7 @@ func (s *shard) check(q *query, claim store.Claim, k *sock) *refusal {
 }
 
 // admit answers 101 and attaches. rest is what the peer sent behind its request.
-func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, tenure *store.Tenure, rest []byte) {
+func (s *shard) admit(c edge.Socket, q *query, key []byte, k *sock, tenure *store.Tenure, rest []byte) {
 	if !tenure.Attach() {
 		s.expire(c, q, key, k, tenure)
 		return
@@ -110,7 +110,7 @@ func (s *shard) admit(c *loop.Conn, q *query, key []byte, k *sock, tenure *store
 
 // expire answers 101 and closes at once: the reservation ran out before the
 // socket could attach.
-func (s *shard) expire(c *loop.Conn, q *query, key []byte, k *sock, tenure *store.Tenure) {
+func (s *shard) expire(c edge.Socket, q *query, key []byte, k *sock, tenure *store.Tenure) {
 	k.server, k.tenure = q.ServerID, tenure
 	s.accept(c, key, k)
 	c.SetHandler(k)
@@ -119,7 +119,7 @@ func (s *shard) expire(c *loop.Conn, q *query, key []byte, k *sock, tenure *stor
 }
 
 // accept makes k the socket of c and answers 101.
-func (s *shard) accept(c *loop.Conn, key []byte, k *sock) {
+func (s *shard) accept(c edge.Socket, key []byte, k *sock) {
 	k.shard, k.c = s, c
 	b := append(s.scratch[:0], "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "...)
 	b = ws.AppendAccept(b, key)
