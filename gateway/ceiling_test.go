@@ -12,6 +12,9 @@ import (
 // that has waited longest goes.
 func TestHTTPCeiling(t *testing.T) {
 	t.Parallel()
+	if overTLS {
+		t.Skip("it speaks plain HTTP")
+	}
 	n := startNode(t, "LOOPS=1", "HTTP_MAX_CONNECTIONS=4")
 	for _, half := range []string{"GET /hea", "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"} {
 		var old []net.Conn

@@ -36,6 +36,9 @@ func stuff(c *wsClient) *stuffer {
 	s := &stuffer{c: c, quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
+		if p, ok := c.nc.(tlsPeer); ok {
+			defer p.settle()
+		}
 		for i := 0; ; i++ {
 			select {
 			case <-s.quit:

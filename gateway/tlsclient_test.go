@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -26,12 +27,58 @@ var securedAddrs sync.Map
 // tlsPeer is TLS over a TCP connection whose descriptor stays in reach.
 type tlsPeer struct {
 	*tls.Conn
-	tcp *net.TCPConn
+	tcp *tlsWire
+}
+
+// A tlsWire keeps what a write deadline left unsent: crypto/tls itself never goes
+// on behind one.
+type tlsWire struct {
+	*net.TCPConn
+	mu  sync.Mutex
+	out []byte
+}
+
+func (w *tlsWire) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out = append(w.out, b...)
+	if err := w.flush(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (w *tlsWire) flush() error {
+	n, err := w.TCPConn.Write(w.out)
+	w.out = w.out[:copy(w.out, w.out[n:])]
+	return err
+}
+
+// Write takes all of b, or at the deadline nothing.
+func (p tlsPeer) Write(b []byte) (int, error) {
+	p.tcp.mu.Lock()
+	var err error
+	if len(p.tcp.out) > 0 {
+		err = p.tcp.flush()
+	}
+	p.tcp.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return p.Conn.Write(b)
 }
 
 func (p tlsPeer) SetLinger(sec int) error  { return p.tcp.SetLinger(sec) }
 func (p tlsPeer) SetNoDelay(on bool) error { return p.tcp.SetNoDelay(on) }
 func (p tlsPeer) File() (*os.File, error)  { return p.tcp.File() }
+
+// settle sends what a deadline left unsent.
+func (p tlsPeer) settle() {
+	p.tcp.mu.Lock()
+	defer p.tcp.mu.Unlock()
+	p.tcp.SetWriteDeadline(time.Now().Add(patience))
+	p.tcp.flush()
+}
 
 // Close closes the descriptor, without the close_notify that a stalled relay
 // would keep waiting.
@@ -53,7 +100,8 @@ func dialAny(addr string, d wsDial) (wsConn, error) {
 }
 
 func startTLS(c *net.TCPConn, cfg *tls.Config) (tlsPeer, error) {
-	p := tlsPeer{tls.Client(c, cfg), c}
+	w := &tlsWire{TCPConn: c}
+	p := tlsPeer{tls.Client(w, cfg), w}
 	c.SetDeadline(time.Now().Add(patience))
 	if err := p.Handshake(); err != nil {
 		c.Close()
