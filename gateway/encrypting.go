@@ -51,6 +51,7 @@ func (g *Gateway) buildMTE() error {
 		Limits:        answers,
 		Trusted:       trusted,
 		Pairs:         g.sharedPairs(),
+		OriginTLS:     g.tls,
 	}, g.loops, g.log)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"sluice/gateway/logging"
 	"sluice/gateway/metric"
 	"sluice/gateway/store"
+	"sluice/gateway/tlsconn"
 	"sluice/kyber"
 	"sluice/loop"
 )
@@ -53,7 +54,8 @@ type Config struct {
 	WriteStall    time.Duration
 	Limits        http1.Limits // of an origin's response head
 	Trusted       edge.TrustedProxies
-	RootCAs       *x509.CertPool // of https origins; nil is the system's
+	RootCAs       *x509.CertPool  // of https origins; nil is the system's
+	OriginTLS     *tlsconn.Engine // on the same loops, towards origins
 
 	// Pairs makes the store of pairs, whose instances come from the pools. Nil is
 	// the memory store.
@@ -184,6 +186,7 @@ type shard struct {
 func newShard(r *Role, l *loop.Loop) *shard {
 	s := &shard{role: r, l: l}
 	s.origins = newOriginPool(l, originConfig{
+		TLS:        r.cfg.OriginTLS,
 		MaxIdle:    r.cfg.OriginMaxIdle,
 		Idle:       r.cfg.OriginIdle,
 		Connect:    r.cfg.OriginConnectTimeout,

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/loop"
 )
 
 const (
@@ -384,7 +386,7 @@ func TestOriginStaleConnection(t *testing.T) {
 	c := newTestCall(p)
 	p.on(func() {
 		c.o = p.call(origin.up, &originHead{Method: []byte("POST"), Target: []byte("/"), Length: -1}, c)
-		c.o.conn.sock.ShutdownWrite() // makes the write fail like a reset would
+		c.o.conn.sock.(*loop.Conn).ShutdownWrite() // makes the write fail like a reset would
 		c.o.Write([]byte("hello"))
 		c.o.End()
 	})

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"sluice/gateway/edge"
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -13,8 +15,8 @@ const (
 	// originDialing: connect is under way for call. Leaves to originHandshaking,
 	// originBusy or originClosed.
 	originDialing originConnState = iota
-	// originHandshaking: a goroutine does the TLS handshake for call. What comes
-	// is handed to it. Leaves to originBusy or originClosed.
+	// originHandshaking: the TLS handshake for call is under way. Leaves, by
+	// OnHandshake, to originBusy or originClosed.
 	originHandshaking
 	// originBusy: carries call. Leaves to originIdle when request and response
 	// are complete and allow it, else to originClosed.
@@ -25,6 +27,13 @@ const (
 	originClosed
 )
 
+// An originSocket is what a connection runs on: a *loop.Conn, or TLS over one.
+type originSocket interface {
+	edge.Socket
+	Paused() bool
+	Readable() bool
+}
+
 // earlyGrace is how long an origin that has answered completely may take no
 // byte of the rest of the request before it gets no more.
 const earlyGrace = time.Second
@@ -33,10 +42,10 @@ const earlyGrace = time.Second
 type originConn struct {
 	p    *originPool
 	host *originHost
-	sock *loop.Conn
-	tls  *originTLS  // nil for http
-	call *originCall // nil when idle
-	next *originConn // in host's list
+	sock originSocket
+	tls  *tlsconn.Conn // what sock is for https, else nil
+	call *originCall   // nil when idle
+	next *originConn   // in host's list
 	prev *originConn
 
 	state  originConnState
@@ -74,14 +83,24 @@ func (c *originConn) begin(o *originCall) {
 }
 
 // OnDial goes on with a connection that was made, or with the next address.
-func (c *originConn) OnDial(_ *loop.Conn, err error) {
+func (c *originConn) OnDial(raw *loop.Conn, err error) {
 	if err != nil {
 		c.connectFailed(err)
 		return
 	}
 	if c.host.tls != nil {
 		c.state = originHandshaking
-		c.tls = startHandshake(c)
+		c.tls = c.p.secure().Client(raw, c.host.tls, c, 2*c.p.cfg.Connect)
+		c.sock = c.tls
+		return
+	}
+	c.open()
+}
+
+// OnHandshake goes on with a connection that speaks TLS, or with the next address.
+func (c *originConn) OnHandshake(err error) {
+	if err != nil {
+		c.connectFailed(err)
 		return
 	}
 	c.open()
@@ -115,9 +134,6 @@ func (c *originConn) close() {
 	}
 	if c.state == originIdle {
 		c.host.remove(c)
-	}
-	if c.tls != nil {
-		c.tls.close(c.state)
 	}
 	c.state = originClosed
 	c.call = nil
@@ -290,7 +306,7 @@ func (c *originConn) OnWrite(*loop.Conn) {
 	if c.broken {
 		return
 	}
-	if c.tls != nil && !c.tls.flush() {
+	if c.tls != nil && c.tls.Broken() {
 		c.broken = true
 		switch c.state {
 		case originBusy:
@@ -298,7 +314,7 @@ func (c *originConn) OnWrite(*loop.Conn) {
 		case originIdle:
 			c.close()
 		}
-		return // a broken handshake ends by what it reads
+		return
 	}
 	if c.state != originBusy {
 		return
@@ -322,19 +338,14 @@ func (c *originConn) OnHangup(_ *loop.Conn, reset bool) {
 }
 
 // writable reports whether the connection takes bytes now.
-func (c *originConn) writable() bool {
-	return c.sock.Writable() && (c.tls == nil || !c.tls.pending())
-}
+func (c *originConn) writable() bool { return c.sock.Writable() }
 
 // pending reports whether the connection itself keeps output.
-func (c *originConn) pending() bool { return c.tls != nil && c.tls.pending() }
+func (c *originConn) pending() bool { return c.tls != nil && !c.tls.Flushed() }
 
 // offer gives out and the parts behind it to the connection, in one system call
 // if possible, and returns how many bytes it took.
 func (c *originConn) offer(out []byte, parts *[3][]byte) (n int, err error) {
-	if c.tls != nil {
-		return c.tls.write(out, parts)
-	}
 	if len(out) == 0 && len(parts[1]) == 0 && len(parts[2]) == 0 {
 		return c.sock.Write(parts[0])
 	}

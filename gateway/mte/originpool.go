@@ -11,6 +11,7 @@ import (
 
 	"sluice/codec/http1"
 	"sluice/gateway/metric"
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -36,8 +37,9 @@ type originConfig struct {
 	// HTTP_MAX_HEADERS).
 	Limits http1.Limits
 
-	RootCAs *x509.CertPool // for https origins; nil is the system's
-	Metrics *metric.MTE    // nil counts nothing
+	TLS     *tlsconn.Engine // for https origins; nil makes one of the pool's own
+	RootCAs *x509.CertPool  // likewise; nil is the system's
+	Metrics *metric.MTE     // nil counts nothing
 }
 
 const (
@@ -67,7 +69,6 @@ type originPool struct {
 	scratch []byte         // a request head being written
 	small   []byte         // a chunk's size line
 	fields  []byte         // field lines being passed on
-	plain   []byte         // what was decrypted last; nil until there is TLS
 
 	held   []*originCall // have a head that waits for the end of the turn
 	late   []*originCall // have something to tell, see Deliver
@@ -91,6 +92,14 @@ func newOriginPool(l *loop.Loop, cfg originConfig) *originPool {
 func (p *originPool) init(l *loop.Loop, cfg originConfig) {
 	p.l, p.cfg, p.hosts = l, cfg, make(map[string]*originHost)
 	l.AddHook(p)
+}
+
+// secure returns what the pool speaks TLS with.
+func (p *originPool) secure() *tlsconn.Engine {
+	if p.cfg.TLS == nil {
+		p.cfg.TLS = tlsconn.New([]*loop.Loop{p.l}, tlsconn.Limits{})
+	}
+	return p.cfg.TLS
 }
 
 // An originHost is what a pool knows of one origin.

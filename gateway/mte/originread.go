@@ -10,8 +10,6 @@ import (
 // OnRead takes what the origin sent.
 func (c *originConn) OnRead(*loop.Conn) {
 	switch c.state {
-	case originHandshaking:
-		c.tls.feedHandshake()
 	case originIdle:
 		// Nothing may come here but TLS's own records. An end, a 408 in
 		// advance, the rest of an answer: each makes it useless.
@@ -51,12 +49,8 @@ func (c *originConn) finish(o *originCall, end originEnd) {
 	o.settle()
 }
 
-// receive reads once and returns what came as plain text, in memory of the
-// loop's or the pool's.
+// receive reads once and returns what came, in memory of the loop's.
 func (c *originConn) receive() ([]byte, originEnd) {
-	if c.tls != nil {
-		return c.tls.receive()
-	}
 	b := c.p.l.Buffer()[loop.Headroom:]
 	n, r := c.sock.Read(b[:min(len(b), originRead)])
 	return b[:n], c.endOf(r)
@@ -67,6 +61,9 @@ func (c *originConn) endOf(r loop.ReadResult) originEnd {
 	case loop.ReadEOF:
 		if c.broken {
 			return endBroken // the failed write took the reset's error with it
+		}
+		if c.tls != nil && !c.tls.CloseNotified() {
+			return endBroken // anybody on the way may have ended it
 		}
 		return endClean
 	case loop.ReadReset:

@@ -128,6 +128,9 @@ func (t *Conn) Unacked() int { return t.raw.Unacked() + len(t.out) - t.sent }
 // Handshaking reports whether the handshake is under way or awaited.
 func (t *Conn) Handshaking() bool { return t.state == handshaking }
 
+// Broken reports whether a write failed, or would.
+func (t *Conn) Broken() bool { return t.broken }
+
 // CloseNotified reports whether the peer ended its stream in order. Without that,
 // anybody on the way may have cut it.
 func (t *Conn) CloseNotified() bool { return t.notify }
