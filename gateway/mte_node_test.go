@@ -79,6 +79,7 @@ func startMTE(t testing.TB, settings ...string) *mteNode {
 			t.Fatal(err)
 		}
 		n.g, n.addr, n.admin = g, "127.0.0.1:"+port, "127.0.0.1:"+admin
+		noteTLS(n.addr, env)
 		break
 	}
 	t.Cleanup(n.finish)

@@ -83,9 +83,7 @@ func startNodeBy(t testing.TB, start func(*config.Config, *slog.Logger) (*gatewa
 			t.Fatal(err)
 		}
 		n.g, n.addr, n.admin = g, "127.0.0.1:"+port, "127.0.0.1:"+admin
-		if overTLS {
-			securedAddrs.Store(n.addr, true)
-		}
+		noteTLS(n.addr, env)
 		break
 	}
 	t.Cleanup(n.finish)
@@ -334,7 +332,7 @@ func httpDo(t testing.TB, addr, method, target string, headers ...string) answer
 	}
 	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if _, secure := securedAddrs.Load(addr); err != nil || !secure {
+		if err != nil || !secured(addr) {
 			return c, err
 		}
 		return startTLS(c.(*net.TCPConn), clientTLS("localhost"))

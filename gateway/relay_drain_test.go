@@ -51,8 +51,8 @@ func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 	}
 	if overTLS {
 		s.cmd.Env = append(s.cmd.Env, testTLS("PASEO_RELAY_")...)
-		securedAddrs.Store(s.addr, true)
 	}
+	noteTLS(s.addr, s.cmd.Env)
 	s.cmd.Stderr = &s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

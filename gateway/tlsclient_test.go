@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,8 +22,24 @@ import (
 // overTLS runs every relay test of the package over wss: SLUICE_TEST_TLS=1.
 var overTLS = os.Getenv("SLUICE_TEST_TLS") == "1"
 
-// securedAddrs are the relays of such a run.
+// securedAddrs are the listeners that speak TLS. Ports are used once.
 var securedAddrs sync.Map
+
+// noteTLS has clients of addr speak TLS if the settings say so.
+func noteTLS(addr string, settings []string) {
+	for _, s := range settings {
+		if strings.Contains(s, "TLS_CERT_FILE=") {
+			securedAddrs.Store(addr, true)
+			return
+		}
+	}
+	securedAddrs.Delete(addr)
+}
+
+func secured(addr string) bool {
+	_, ok := securedAddrs.Load(addr)
+	return ok
+}
 
 // tlsPeer is TLS over a TCP connection whose descriptor stays in reach.
 type tlsPeer struct {
@@ -90,10 +107,10 @@ func (p tlsPeer) CloseWrite() error {
 	return p.tcp.CloseWrite()
 }
 
-// dialAny opens a connection the way the relay of this run wants it.
+// dialAny opens a connection the way the listener wants it.
 func dialAny(addr string, d wsDial) (wsConn, error) {
 	c, err := dialTCP(addr, d)
-	if err != nil || !overTLS {
+	if err != nil || !secured(addr) {
 		return c, err
 	}
 	return startTLS(c, clientTLS("localhost"))
