@@ -28,6 +28,9 @@ func (g *Gateway) HTTPConnections() int64 { return g.front.Stats.Open.Load() }
 // Failed delivers the exit code of a gateway that gave up.
 func (g *Gateway) Failed() <-chan int { return g.failed }
 
+// ReadCertificates looks at the certificate files, as the poll does.
+func (g *Gateway) ReadCertificates() { g.certs.look() }
+
 // CheckPairs looks for pairs of outbound hosts that were lost or counted twice.
 func (g *Gateway) CheckPairs() error { return g.encrypting.role.CheckPairs() }
 

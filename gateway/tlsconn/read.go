@@ -49,6 +49,7 @@ func (t *Conn) fetch(want int) bool {
 	if t.wire != loop.ReadBytes || t.holds() {
 		return false
 	}
+	t.drop() // an empty buffer: what comes now lies in the loop's
 	b := t.shard.in
 	n, r := t.raw.Read(b[:min(len(b), max(want, leastRead))])
 	switch r {
