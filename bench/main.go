@@ -33,6 +33,8 @@ var scenarios = []scenario{
 	{"proxy", "CPU per request of plain HTTP proxying, against nginx", runProxy},
 	{"encrypted", "CPU and allocations per encrypted request, against a plain one", runEncrypted},
 	{"outbound", "CPU, allocations and latency of two processes with encryption between, against two plain hops", runOutbound},
+
+	{"tls", "the relay over TLS: CPU per message, idle sockets, beside handshakes", runTLS},
 	{"bulk", "frames of 64 KiB against bare AES-GCM, pairing against bare ML-KEM", runBulk},
 	{"claims", "time of a claim of a serverId, with a real Redis", runClaims},
 }
