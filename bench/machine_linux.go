@@ -115,3 +115,10 @@ func threadCPU() time.Duration {
 	}
 	return time.Duration(t.Nano())
 }
+
+// lowerThread gives the goroutine a thread of its own that runs only when nothing
+// else of this process wants the core.
+func lowerThread() {
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 5)
+}

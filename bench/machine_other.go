@@ -17,6 +17,8 @@ func pickCongestion() (string, error) { return "", errNotLinux }
 
 func kernelRelease() string { return "" }
 
+func lowerThread() {}
+
 func onCore(string, func() error) error { return errNotLinux }
 
 func pinProcess(string) error { return errNotLinux }

@@ -27,6 +27,7 @@ const pairPatience = 30 * time.Second
 type relayPair struct {
 	server, client net.Conn
 	out, in        []byte
+	cipher         []byte // what was read of records and not walked over
 }
 
 // dialPair opens both sockets; without cfg they are plain.
@@ -115,6 +116,63 @@ func (p *relayPair) bursts(payload, window int, end time.Time) (messages int, er
 			return messages, nil
 		}
 	}
+}
+
+// flood is bursts whose receiver does not decrypt, so that the relay and not the
+// generator is what is busy. The first burst is compared, the others counted.
+func (p *relayPair) flood(payload, window int, end time.Time) (messages int, err error) {
+	t, secure := p.client.(*tls.Conn)
+	if !secure {
+		return p.bursts(payload, window, end)
+	}
+	if messages, err = p.bursts(payload, window, time.Time{}); err != nil {
+		return messages, err
+	}
+	c := t.NetConn()
+	for time.Now().Before(end) {
+		deadline := time.Now().Add(pairPatience)
+		p.server.SetDeadline(deadline)
+		c.SetDeadline(deadline)
+		if _, err := p.server.Write(p.out); err != nil {
+			return messages, err
+		}
+		if err := p.skip(c, len(p.in)); err != nil {
+			return messages, err
+		}
+		messages += window
+	}
+	return messages, nil
+}
+
+// recordOverhead is what a TLS 1.3 record carries besides plaintext behind its
+// header: the content type and the tag.
+const recordOverhead = 1 + 16
+
+// skip reads whole records until they have carried n bytes.
+func (p *relayPair) skip(c net.Conn, n int) error {
+	if p.cipher == nil {
+		p.cipher = make([]byte, 0, 256<<10)
+	}
+	for n > 0 {
+		b := p.cipher
+		k, err := c.Read(b[len(b):cap(b)])
+		if err != nil {
+			return err
+		}
+		for b = b[:len(b)+k]; len(b) >= 5; {
+			record := 5 + int(b[3])<<8 + int(b[4])
+			if len(b) < record {
+				break
+			}
+			n -= record - 5 - recordOverhead
+			b = b[record:]
+		}
+		p.cipher = p.cipher[:copy(p.cipher[:cap(p.cipher)], b)]
+	}
+	if n < 0 {
+		return fmt.Errorf("%d bytes too many came", -n)
+	}
+	return nil
 }
 
 // roundTrips times messages there and back, one at a time, until end.

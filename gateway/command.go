@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -85,31 +88,60 @@ func load(environ []string, out io.Writer) (*config.Config, config.Notices, bool
 	return cfg, notices, true
 }
 
-// Health asks the admin listener, else the relay's, whether the process lives,
-// and returns the exit code.
+// Health asks the admin listener, or the relay's if that does not answer, whether
+// the process lives, and returns the exit code.
 func Health(environ []string) int {
 	cfg, _, ok := load(environ, os.Stderr)
 	if !ok {
 		return 1
 	}
-	at := cfg.Admin.Listen
-	if !at.On() {
-		at = cfg.Relay.Listen
+	status, err := askHealth("http://", cfg.Admin.Listen, nil)
+	if err != nil && cfg.Relay.Listen.On() {
+		scheme := "http://"
+		if cfg.Relay.TLS.On() {
+			scheme = "https://"
+		}
+		var front []byte
+		if cfg.Edge.ProxyProtocol && trusts(cfg.Edge.TrustedProxies, onThisMachine(cfg.Relay.Listen).Host) {
+			front = []byte("PROXY UNKNOWN\r\n")
+		}
+		status, err = askHealth(scheme, cfg.Relay.Listen, front)
 	}
-	switch {
-	case at.Host == netip.IPv4Unspecified():
-		at.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case at.Host == netip.IPv6Unspecified():
-		at.Host = netip.IPv6Loopback()
-	}
-	if !at.On() {
-		fmt.Fprintln(os.Stderr, "no listener to ask: ADMIN_PORT and PASEO_RELAY_PORT are 0")
-		return 1
-	}
-	status, _, err := fasthttp.GetTimeout(nil, "http://"+at.Addr()+"/health", 3*time.Second)
 	if err != nil || status != 200 {
 		fmt.Fprintln(os.Stderr, "unhealthy:", status, err)
 		return 1
 	}
 	return 0
+}
+
+// healthTime bounds one question.
+const healthTime = 3 * time.Second
+
+// askHealth asks a listener of this machine, with front in front of the request.
+// The certificate, which is for other names than an address, is not looked at.
+func askHealth(scheme string, at config.Listen, front []byte) (status int, err error) {
+	c := fasthttp.Client{TLSConfig: &tls.Config{InsecureSkipVerify: true}, Dial: func(addr string) (net.Conn, error) {
+		conn, err := fasthttp.DialTimeout(addr, healthTime)
+		if err == nil {
+			_, err = conn.Write(front)
+		}
+		return conn, err
+	}}
+	status, _, err = c.GetTimeout(nil, scheme+onThisMachine(at).Addr()+"/health", healthTime)
+	return status, err
+}
+
+// onThisMachine is where to reach a listener from here.
+func onThisMachine(at config.Listen) config.Listen {
+	switch at.Host {
+	case netip.IPv4Unspecified():
+		at.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case netip.IPv6Unspecified():
+		at.Host = netip.IPv6Loopback()
+	}
+	return at
+}
+
+func trusts(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }

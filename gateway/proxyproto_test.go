@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/gateway"
+	"sluice/gateway/config"
 )
 
 const v2Signature = "\r\n\r\n\x00\r\nQUIT\n"
@@ -210,5 +215,53 @@ func TestProxyProtocolForwardedFor(t *testing.T) {
 	}
 	if got := <-seen; got != "192.0.2.10" {
 		t.Errorf("X-Forwarded-For: %s", got)
+	}
+}
+
+// `sluice health` gets through TLS and the header when the relay's listener is
+// the one to ask, and `check-config` looks into the files.
+func TestCommandsOverTLS(t *testing.T) {
+	a, dir := testAuthority(), t.TempDir()
+	cert, key := a.write(t, dir, "good", time.Now().Add(time.Hour), "relay.test")
+	env := []string{"PORT=0", "ADMIN_PORT=" + nextPort(), "PASEO_RELAY_PORT=" + nextPort(), "PASEO_RELAY_TLS_CERT_FILE=" + cert, "PASEO_RELAY_TLS_KEY_FILE=" + key,
+		"PROXY_PROTOCOL=on", "TRUSTED_PROXIES=127.0.0.1", "DRAIN_SECONDS=0"}
+	cfg, faults, _ := config.Load(env, os.ReadFile)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	g, err := gateway.Start(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	if code := gateway.Health(env); code != 0 {
+		t.Errorf("health by the admin listener: %d", code)
+	}
+	// Somebody who looks for the admin listener in the wrong place.
+	env = append([]string{"ADMIN_PORT=" + nextPort()}, env...) // of two the first counts
+	if code := gateway.Health(env); code != 0 {
+		t.Errorf("health by the relay's listener: %d", code)
+	}
+	check := func(what string, want int, env ...string) {
+		t.Helper()
+		if code := gateway.CheckConfig(append([]string{"PASEO_RELAY_PORT=0"}, env...)); code != want {
+			t.Errorf("%s: %d", what, code)
+		}
+	}
+	check("a good pair", 0, "TLS_CERT_FILE="+cert, "TLS_KEY_FILE="+key)
+	check("a missing file", 1, "TLS_CERT_FILE="+cert+".no", "TLS_KEY_FILE="+key)
+	check("no key", 1, "TLS_CERT_FILE="+cert)
+	check("unequal lists", 1, "TLS_CERT_FILE="+cert+","+cert, "TLS_KEY_FILE="+key)
+	other, _ := a.write(t, dir, "other", time.Now().Add(time.Hour), "relay.test")
+	check("another's key", 1, "TLS_CERT_FILE="+other, "TLS_KEY_FILE="+key)
+	old, oldKey := a.write(t, dir, "old", time.Now().Add(-time.Hour), "relay.test")
+	check("an expired one", 0, "TLS_CERT_FILE="+old, "TLS_KEY_FILE="+oldKey)
+	_, _, notices := config.Load([]string{"PASEO_RELAY_PORT=0", "TLS_CERT_FILE=" + old, "TLS_KEY_FILE=" + oldKey}, os.ReadFile)
+	found := false
+	for _, n := range notices {
+		found = found || strings.Contains(n.Text, "expired")
+	}
+	if !found {
+		t.Errorf("no warning about an expired certificate: %v", notices)
 	}
 }

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// readBytes is how much ciphertext is read at once. It stays in a core's own
-	// cache while it is decrypted.
-	readBytes = 64 << 10
+	// readBytes is how much ciphertext is read at once, as much as a loop's read
+	// buffer holds of plain bytes.
+	readBytes = loop.ReadBuffer
 	// chunkBytes is how much plaintext is encrypted before the kernel is asked
 	// to take it, and so the most that a peer which takes nothing makes us keep
 	// here: whole records.

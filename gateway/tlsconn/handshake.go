@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -209,11 +210,19 @@ func (hs *handshake) start() {
 func (hs *handshake) run(e *Engine, l *loop.Loop) {
 	stop := time.AfterFunc(hs.timeout, func() { hs.end(errGivenUp) })
 	defer stop.Stop()
-	e.slots <- struct{}{}
+	e.enter()
 	err := hs.t.tls.Handshake()
 	<-e.slots
 	e.running.Add(-1)
 	l.Post(handshaken{hs, err})
+}
+
+// enter waits for the turn to compute. Who got it goes to the end of the global
+// run queue first: a loop that has come back from the kernel waits there, and
+// handshakes that wake each other would keep it waiting.
+func (e *Engine) enter() {
+	e.slots <- struct{}{}
+	runtime.Gosched()
 }
 
 // handshaken tells the loop that a handshake is over.
@@ -324,7 +333,7 @@ func (hs *handshake) read(t *Conn, b []byte) (n int, err error) {
 	}
 	err = hs.ended
 	hs.mu.Unlock()
-	e.slots <- struct{}{}
+	e.enter()
 	if n > 0 {
 		return n, nil
 	}
