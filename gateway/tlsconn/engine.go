@@ -89,7 +89,7 @@ func (e *Engine) on(l *loop.Loop) *shard {
 	s := e.shards[l.ID()]
 	if s.in == nil {
 		s.in = make([]byte, readBytes)
-		s.join = make([]byte, 0, chunkBytes)
+		s.join = make([]byte, 0, maxPlaintext)
 	}
 	return s
 }

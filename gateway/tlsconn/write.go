@@ -17,62 +17,79 @@ func (t *Conn) Flushed() bool { return len(t.out) == 0 }
 func (t *Conn) Write(b []byte) (n int, err error) {
 	for n < len(b) && t.Writable() {
 		m := min(len(b)-n, chunkBytes)
-		if err := t.seal(b[n : n+m]); err != nil {
+		if err := t.encrypt(b[n : n+m]); err != nil {
 			return n, err
 		}
 		n += m
+		if err := t.push(); err != nil {
+			return n, err
+		}
 	}
 	return n, nil
 }
 
 // Writev is Write for the buffers of v, in order. Small ones are joined, so that
-// they share records.
+// they share records; large ones are encrypted where they lie.
 func (t *Conn) Writev(v *loop.Vec) (n int, err error) {
 	i, off := 0, 0
 	for n < v.Size() && t.Writable() {
-		var p []byte
-		p, i, off = t.shard.gather(v, i, off)
-		if err := t.seal(p); err != nil {
+		for room := chunkBytes; room > 0 && i < v.Len(); {
+			var p []byte
+			p, i, off = t.shard.gather(v, i, off, room)
+			if err := t.encrypt(p); err != nil {
+				return n, err
+			}
+			n += len(p)
+			room -= len(p)
+		}
+		if err := t.push(); err != nil {
 			return n, err
 		}
-		n += len(p)
 	}
 	return n, nil
 }
 
-// gather returns the next chunk of v, which begins in buffer i at off, and where
-// the one after it begins. It is copied only if it lies in pieces.
-func (s *shard) gather(v *loop.Vec, i, off int) (p []byte, nextI, nextOff int) {
+// joinBelow is the size below which a buffer is copied to share a record with its
+// neighbours: a record of its own costs about as much as copying that much.
+const joinBelow = 8 << 10
+
+// gather returns the next piece of v, of at most room bytes, which begins in buffer
+// i at off, and where the one after it begins. It is copied if it lies in several
+// small buffers.
+func (s *shard) gather(v *loop.Vec, i, off, room int) (p []byte, nextI, nextOff int) {
 	p = v.Bytes(i)[off:]
-	if len(p) >= chunkBytes {
-		return p[:chunkBytes], i, off + chunkBytes
+	if len(p) > room {
+		return p[:room], i, off + room
 	}
-	if i+1 == v.Len() {
-		return p, i + 1, 0
+	if i++; len(p) >= joinBelow || i == v.Len() {
+		return p, i, 0
 	}
 	s.join = append(s.join[:0], p...)
-	for i++; i < v.Len(); i++ {
+	for room = min(room, maxPlaintext); i < v.Len(); i++ {
 		p := v.Bytes(i)
-		room := chunkBytes - len(s.join)
-		if len(p) > room {
-			s.join = append(s.join, p[:room]...)
-			return s.join, i, room
+		if len(p) >= joinBelow || len(p) > room-len(s.join) {
+			break
 		}
 		s.join = append(s.join, p...)
 	}
 	return s.join, i, 0
 }
 
-// seal encrypts one chunk and offers it to the kernel.
-func (t *Conn) seal(p []byte) error {
+// encrypt makes records of p, of even size: a rest of some bytes would cost a
+// record of its own.
+func (t *Conn) encrypt(p []byte) error {
 	if t.broken {
 		return errBroken
 	}
-	if _, err := t.tls.Write(p); err != nil {
-		t.breakDown()
-		return err
+	for left := (len(p) + maxPlaintext - 1) / maxPlaintext; left > 0; left-- {
+		m := (len(p) + left - 1) / left
+		if _, err := t.tls.Write(p[:m]); err != nil {
+			t.breakDown()
+			return err
+		}
+		p = p[m:]
 	}
-	return t.push()
+	return nil
 }
 
 // push offers what crypto/tls wrote to the kernel, behind what waits, and keeps
@@ -133,5 +150,6 @@ func (t *Conn) dropOutput() {
 // says so; reading goes on until its own end.
 func (t *Conn) breakDown() {
 	t.broken = true
+	t.shard.out = t.shard.out[:0] // what was on its way there
 	t.dropOutput()
 }
