@@ -145,6 +145,7 @@ func (t *Conn) MoveTo(dst *loop.Loop, h loop.Mover) {
 		panic("BUG: tlsconn: MoveTo of a connection that is not open")
 	}
 	t.h = h
+	t.shard.kept -= cap(t.out)
 	t.shard = t.shard.e.shards[dst.ID()]
 	t.raw.MoveTo(dst, t)
 }
@@ -152,6 +153,7 @@ func (t *Conn) MoveTo(dst *loop.Loop, h loop.Mover) {
 // OnMoved is the loop's first call after MoveTo.
 func (t *Conn) OnMoved(c *loop.Conn) {
 	t.shard.e.on(t.shard.l)
+	t.shard.kept += cap(t.out)
 	t.flush()
 	t.h.(loop.Mover).OnMoved(c)
 }

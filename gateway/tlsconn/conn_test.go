@@ -198,6 +198,12 @@ func TestEcho(t *testing.T) {
 	if n := a.e.Handshaking(); n != 0 {
 		t.Errorf("%d handshakes are left", n)
 	}
+	kept := make(chan int, 1)
+	l := a.e.shards[0].l
+	l.Post(loop.Func(func(*loop.Loop) { kept <- a.e.shards[0].kept }))
+	if n := <-kept; n != 0 {
+		t.Errorf("%d bytes are kept for nobody", n)
+	}
 }
 
 // A handshake fails with the reason that the metrics know.
@@ -286,36 +292,47 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A peer that takes nothing makes us keep one chunk, and its reset is seen.
+// Peers that take nothing make us keep a chunk each, and less when they are many.
 func TestKeptOutput(t *testing.T) {
 	addr, a := serve(t)
-	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
+	s := a.e.shards[0]
+	on := func(f func()) {
+		done := make(chan struct{})
+		s.l.Post(loop.Func(func(*loop.Loop) { f(); close(done) }))
+		<-done
 	}
-	raw := c.NetConn().(*net.TCPConn)
-	raw.SetReadBuffer(4 << 10)
-	c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-	for err == nil {
-		_, err = c.Write(make([]byte, 64<<10))
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal(err)
-	}
-	kept := make(chan int, 1)
-	l := a.e.shards[0].l
-	l.Post(loop.Func(func(*loop.Loop) {
-		most := 0
-		for _, list := range a.e.shards[0].bufs.free {
-			for _, b := range list {
-				most = max(most, cap(b))
-			}
+	stall := func(most int) {
+		t.Helper()
+		c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
 		}
-		kept <- most
-	}))
-	if most := <-kept; most > keptOutput {
-		t.Errorf("a buffer of %d bytes", most)
+		raw := c.NetConn().(*net.TCPConn)
+		raw.SetReadBuffer(4 << 10)
+		c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		for err == nil {
+			_, err = c.Write(make([]byte, 64<<10))
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		kept := 0
+		on(func() { kept = s.kept & (manyKept - 1) })
+		if kept == 0 || kept > most {
+			t.Errorf("%d bytes are kept, at most %d expected", kept, most)
+		}
+		raw.SetLinger(0)
+		raw.Close()
+		for end := time.Now().Add(patience); kept != 0; {
+			on(func() { kept = s.kept & (manyKept - 1) })
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes stay", kept)
+			}
+			time.Sleep(time.Millisecond) // between two looks
+		}
 	}
-	raw.SetLinger(0)
-	raw.Close()
+	stall(keptOutput)
+	on(func() { s.kept += 2 * manyKept }) // as if many others were stalled
+	stall(bufferClasses[1])
+	on(func() { s.kept -= 2 * manyKept })
 }

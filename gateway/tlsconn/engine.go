@@ -24,7 +24,10 @@ const (
 	// chunkBytes is how much plaintext is encrypted before the kernel is asked
 	// to take it, and so the most that a peer which takes nothing makes us keep
 	// here: whole records.
-	chunkBytes = 4 * maxPlaintext
+	chunkBytes = 8 * maxPlaintext
+	// manyKept is how much a loop keeps for all its peers before chunks become
+	// single records.
+	manyKept = 32 << 20
 	// keptOutput bounds what a peer that takes nothing makes us keep: a chunk with
 	// its overhead, and behind it what reading makes us send (answers to key
 	// updates, alerts). A connection over it is broken.
@@ -94,6 +97,14 @@ func (e *Engine) on(l *loop.Loop) *shard {
 	return s
 }
 
+// chunk returns how much may be encrypted at once.
+func (s *shard) chunk() int {
+	if s.kept > manyKept {
+		return maxPlaintext
+	}
+	return chunkBytes
+}
+
 // shard is what the connections of one loop share. It belongs to that loop's
 // goroutine; its buffers are made with the first connection.
 type shard struct {
@@ -105,6 +116,7 @@ type shard struct {
 	join    []byte // plaintext of the write under way that lay in pieces
 	records int    // handed to crypto/tls by the read under way
 	bufs    buffers
+	kept    int // bytes of memory that hold ciphertext the kernel has not taken
 
 	waiting handshakeList // as a server, the oldest first
 }

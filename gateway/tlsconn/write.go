@@ -16,7 +16,7 @@ func (t *Conn) Flushed() bool { return len(t.out) == 0 }
 // take of the last chunk is kept and counts as taken.
 func (t *Conn) Write(b []byte) (n int, err error) {
 	for n < len(b) && t.Writable() {
-		m := min(len(b)-n, chunkBytes)
+		m := min(len(b)-n, t.shard.chunk())
 		if err := t.encrypt(b[n : n+m]); err != nil {
 			return n, err
 		}
@@ -33,7 +33,7 @@ func (t *Conn) Write(b []byte) (n int, err error) {
 func (t *Conn) Writev(v *loop.Vec) (n int, err error) {
 	i, off := 0, 0
 	for n < v.Size() && t.Writable() {
-		for room := chunkBytes; room > 0 && i < v.Len(); {
+		for room := t.shard.chunk(); room > 0 && i < v.Len(); {
 			var p []byte
 			p, i, off = t.shard.gather(v, i, off, room)
 			if err := t.encrypt(p); err != nil {
@@ -120,7 +120,9 @@ func (t *Conn) push() error {
 		t.out = t.out[:copy(t.out, t.out[t.sent:])]
 		t.sent = 0
 	}
+	s.kept -= cap(t.out)
 	t.out = s.bufs.grow(t.out, b)
+	s.kept += cap(t.out)
 	return nil
 }
 
@@ -141,6 +143,7 @@ func (t *Conn) flush() {
 
 func (t *Conn) dropOutput() {
 	if t.out != nil {
+		t.shard.kept -= cap(t.out)
 		t.shard.bufs.put(t.out)
 	}
 	t.out, t.sent = nil, 0
