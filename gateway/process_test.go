@@ -141,13 +141,13 @@ func TestHeldMessageMemory(t *testing.T) {
 // clients are plain descriptors, so that this process does not count. What the
 // upgrades leave behind is collected shortly after them: the measurement waits
 // until no more than enough bytes a socket are left, or patience ends.
-func idleSockets(t *testing.T, sockets int, more []byte, enough int64) (perSocket int64) {
+func idleSockets(t *testing.T, sockets int, more []byte, enough int64, settings ...string) (perSocket int64) {
 	var lim unix.Rlimit
 	unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 	if lim.Cur < uint64(2*sockets+1000) && lim.Cur < uint64(sockets+1000) {
 		t.Skipf("%d descriptors are allowed", lim.Cur)
 	}
-	s := serve(t, "ACCEPTORS=1", "CONNECTIONS_PER_ACCEPTOR=20000", "LOG_LEVEL=warn")
+	s := serve(t, append(settings, "ACCEPTORS=1", "CONNECTIONS_PER_ACCEPTOR=20000", "LOG_LEVEL=warn")...)
 	warm := s.openWS(wsQuery("warm", "client", 1, "-"))
 	warm.barrier()
 	before := residentOf(t, s.cmd.Process.Pid)
@@ -203,6 +203,21 @@ func TestIdleSocketMemory(t *testing.T) {
 	// The garbage collector's slack weighs more on few sockets.
 	if per := idleSockets(t, 2000, nil, 6<<10); per > 6<<10 {
 		t.Errorf("%d bytes per idle socket", per)
+	}
+}
+
+// Over TLS most is what crypto/tls keeps: two keys and the buffer that held the
+// client's hello.
+func TestIdleTLSSocketMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own")
+	}
+	sockets, enough := 1000, int64(20<<10) // what the handshakes left weighs more on few
+	if fullScale() {
+		sockets, enough = 10000, 12<<10
+	}
+	if per := idleSockets(t, sockets, nil, enough, testTLS("PASEO_RELAY_")...); per > enough {
+		t.Errorf("%d bytes per idle TLS socket", per)
 	}
 }
 

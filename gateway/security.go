@@ -34,6 +34,11 @@ func (g *Gateway) proxyRule(of metric.Listener) (*edge.Proxy, error) {
 	}}, nil
 }
 
+// handshakeFreed is what a handshake counts for among what the collector is to
+// give back to the kernel after a burst. It leaves several times as much, but with
+// all of it a steady stream of clients would have the collector called all the time.
+const handshakeFreed = 4 << 10
+
 // tlsOf is what a listener speaks TLS with; nil without certificates.
 func (g *Gateway) tlsOf(of metric.Listener, setting string, files config.TLS) (*edge.TLS, error) {
 	if !files.On() {
@@ -50,6 +55,9 @@ func (g *Gateway) tlsOf(of metric.Listener, setting string, files config.TLS) (*
 			g.process.TLSHandshakes.Inc()
 			if resumed {
 				g.process.TLSResumptions.Inc()
+			}
+			if g.relay != nil {
+				g.relay.Freed(handshakeFreed)
 			}
 		},
 		OnFailure: func(c *edge.HTTPConn, why tlsconn.Failure, err error) {

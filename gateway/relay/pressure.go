@@ -86,6 +86,10 @@ const (
 	upgradeFreed = 1 << 10
 )
 
+// Freed notes n bytes that others gave up, for TakeFreed. It may be called from
+// anywhere.
+func (r *Relay) Freed(n int64) { r.freed.Add(n) }
+
 // TakeFreed reports whether enough memory was given up for a collection. One
 // goroutine calls it, a few times a second.
 func (r *Relay) TakeFreed() bool {
