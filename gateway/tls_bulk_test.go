@@ -106,7 +106,7 @@ func TestTLSStalledDownloads(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		io.WriteString(c, "GET /plain/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		io.WriteString(c, "GET /plain/x HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		conns = append(conns, c.(tlsPeer))
 	}
 	// They are stalled when nothing more comes from the origin.
@@ -141,6 +141,7 @@ func TestTLSStalledDownloads(t *testing.T) {
 			if b, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(b, whole) {
 				t.Errorf("%d bytes, %v", len(b), err)
 			}
+			c.Close()
 		})
 	}
 	wg.Wait()

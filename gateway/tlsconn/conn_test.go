@@ -127,6 +127,11 @@ func (a *acceptor) OnAccept(c *loop.Conn) loop.Handler {
 // serve starts an echo on one loop.
 func serve(t testing.TB) (addr string, a *acceptor) {
 	t.Helper()
+	return serveWithin(t, Limits{})
+}
+
+func serveWithin(t testing.TB, lim Limits) (addr string, a *acceptor) {
+	t.Helper()
 	l, err := loop.New(0, loop.Config{Spin: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +141,7 @@ func serve(t testing.TB) (addr string, a *acceptor) {
 		t.Fatal(err)
 	}
 	a = &acceptor{
-		e:    New([]*loop.Loop{l}, Limits{}),
+		e:    New([]*loop.Loop{l}, lim),
 		cfg:  &tls.Config{Certificates: []tls.Certificate{certificate()}, DynamicRecordSizingDisabled: true},
 		errs: make(chan error, 64),
 	}
@@ -235,6 +240,54 @@ func TestFailures(t *testing.T) {
 	f("\x16\x03\x01\x00\x04\x01\x00\x10\x00", FailClosed) // a message whose rest never comes
 	if FailureOf(errCrowded) != FailCrowded || FailureOf(errGivenUp) != FailTimeout || FailureOf(errors.New("?")) != FailProtocol {
 		t.Error("names of failures")
+	}
+}
+
+// Over the bound the handshake that has waited longest makes room, and one of a
+// client in a hurry is soon over.
+func TestCrowd(t *testing.T) {
+	addr, a := serveWithin(t, Limits{Handshakes: 3, Computing: 1})
+	p, q := net.Pipe()
+	go tls.Client(p, &tls.Config{ServerName: "test"}).Handshake()
+	hello := make([]byte, 16<<10)
+	n, err := q.Read(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	q.Close()
+	var waiting []net.Conn
+	for i := range 5 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		c.Write(hello[:n])
+		if _, err := c.Read(make([]byte, 1)); err != nil { // its answer: the handshake waits for us
+			t.Fatal(err)
+		}
+		waiting = append(waiting, c)
+		if i < 3 {
+			continue
+		}
+		if err := <-a.errs; FailureOf(err) != FailCrowded {
+			t.Error(err)
+		}
+		if _, err := io.Copy(io.Discard, waiting[i-3]); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d, the oldest, stays", i-3)
+		}
+	}
+	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for end := time.Now().Add(patience); a.e.Handshaking() > 3; time.Sleep(time.Millisecond) { // between two looks
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines are left", a.e.Handshaking())
+		}
 	}
 }
 
