@@ -25,76 +25,84 @@ import (
 func Serve(environ []string) int { return serve(environ, contractTuning) }
 
 func serve(environ []string, tune tuning) int {
-	cfg, notices, ok := load(environ, os.Stderr)
+	w, notices, ok := load(environ, os.Stderr)
 	if !ok {
 		return 1
 	}
+	cfg := w.applied
 	out := logging.NewAsync(os.Stderr, cfg.Log.Format)
 	defer out.Close()
 	log := logging.New(out, cfg.Log.Level, cfg.Log.Format)
 	for _, n := range notices {
 		log.Log(context.Background(), n.Level, n.Text)
 	}
+	w.log = log
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // which would end the process otherwise
+	pending := w.boot()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	g, err := start(cfg, log, tune)
+	g, err := w.start(tune, pending, hup)
 	if err != nil {
 		log.Error("sluice cannot start", "error", err)
 		return 1
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // which would end the process otherwise
 	signal.Notify(g.certs.hup, syscall.SIGHUP)
-	g.live = watchConfig(g, environ, hup)
 	return g.Wait(signals)
 }
 
-// CheckConfig validates the settings of environ and returns the exit code.
-func CheckConfig(environ []string) int {
-	_, notices, ok := load(environ, os.Stderr)
+// CheckConfig validates the settings of environ, those of the control plane
+// included, and returns the exit code. Faults go to errOut, the rest to out.
+func CheckConfig(environ []string, out, errOut io.Writer) int {
+	w, notices, ok := load(environ, errOut)
 	if !ok {
 		return 1
 	}
 	for _, n := range notices {
-		fmt.Println(n.Text)
+		fmt.Fprintln(out, n.Text)
 	}
-	fmt.Println("the settings are good")
+	told, faults := w.checkPlane()
+	for _, line := range told {
+		fmt.Fprintln(out, line)
+	}
+	for _, line := range faults {
+		fmt.Fprintln(errOut, line)
+	}
+	if len(faults) > 0 {
+		return 1
+	}
+	fmt.Fprintln(out, "the settings are good")
 	return 0
 }
 
-// load reads the settings and writes a line per fault to out.
-func load(environ []string, out io.Writer) (*config.Config, config.Notices, bool) {
-	cfg, faults, notices := config.Load(environ, os.ReadFile)
-	var lines []string
-	for _, f := range faults {
-		lines = append(lines, f.String())
-	}
-	if cfg != nil {
-		lines = unsupported(cfg)
-	}
-	if len(lines) > 0 {
+// load reads the settings of the environment and of CONFIG_FILE, and writes a
+// line per fault to out.
+func load(environ []string, out io.Writer) (*liveConfig, config.Notices, bool) {
+	w, faults, notices := openConfig(environ)
+	if len(faults) > 0 {
 		for _, n := range notices {
 			fmt.Fprintln(out, n.Text)
 		}
-		for _, line := range lines {
-			fmt.Fprintln(out, line)
+		for _, f := range faults {
+			fmt.Fprintln(out, f.String())
 		}
 		return nil, nil, false
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		notices = append(notices, cfg.CheckFileLimit(files.Cur)...)
+		notices = append(notices, w.applied.CheckFileLimit(files.Cur)...)
 	}
-	return cfg, notices, true
+	return w, notices, true
 }
 
 // Health asks the admin listener, or the relay's if that does not answer, whether
 // the process lives, and returns the exit code.
 func Health(environ []string) int {
-	cfg, _, ok := load(environ, os.Stderr)
+	w, _, ok := load(environ, os.Stderr)
 	if !ok {
 		return 1
 	}
+	cfg := w.applied
 	status, err := askHealth("http://", cfg.Admin.Listen, nil)
 	if err != nil && cfg.Relay.Listen.On() {
 		scheme := "http://"

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
 	"sluice/gateway/config"
@@ -40,7 +41,7 @@ func (g *Gateway) Relayed() int64 { return g.encrypting.role.Active() }
 // StartFleetNode is Start with leases of another length, everything about them in
 // proportion, and an observer of every forward.
 func StartFleetNode(cfg *config.Config, log *slog.Logger, lease time.Duration, forwarded func(*store.Tenure)) (*Gateway, error) {
-	return start(cfg, log, tuning{owner: ownerTimes(lease), forwarded: forwarded})
+	return start(cfg, log, tuning{owner: ownerTimes(lease), forwarded: forwarded}, false)
 }
 
 // ServeFleetNode is Serve with leases of another length.
@@ -56,4 +57,16 @@ func ownerTimes(lease time.Duration) store.OwnerTimes {
 		*d = time.Duration(float64(*d) * factor)
 	}
 	return t
+}
+
+// StartLive starts a gateway as Serve does, with the settings of every source. A
+// signal on hup has the sources looked at.
+func StartLive(environ []string, log *slog.Logger, hup <-chan os.Signal) (*Gateway, config.Faults, error) {
+	w, faults, _ := openConfig(environ)
+	if len(faults) > 0 {
+		return nil, faults, nil
+	}
+	w.log = log
+	g, err := w.start(contractTuning, w.boot(), hup)
+	return g, nil, err
 }

@@ -3,10 +3,8 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,9 +58,11 @@ type Gateway struct {
 	watchdog *loop.Watchdog
 	memory   *memory
 	admin    *admin
-	live     *liveConfig // nil without a settings file
+	live     *liveConfig // nil when nothing watches the settings
 
 	configVersion atomic.Uint64
+	configPending atomic.Bool  // no version of the control plane is in force
+	configAnswer  atomic.Int64 // loop.Now of the control plane's last answer, or of the start
 
 	tuning  tuning
 	state   atomic.Int32 // lifeState
@@ -80,16 +80,17 @@ var contractTuning = tuning{owner: store.DefaultOwnerTimes}
 
 // Start builds and starts a gateway. On an error nothing is left running.
 func Start(cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	return start(cfg, log, contractTuning)
+	return start(cfg, log, contractTuning, false)
 }
 
-func start(cfg *config.Config, log *slog.Logger, tune tuning) (*Gateway, error) {
-	if lines := unsupported(cfg); len(lines) > 0 {
-		return nil, errors.New(strings.Join(lines, "; "))
-	}
+// start is Start; pending says that settings are missing which the control plane
+// has to bring.
+func start(cfg *config.Config, log *slog.Logger, tune tuning, pending bool) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, log: log, tuning: tune, lines: logging.NewLimiter(log, metric.Listeners), failed: make(chan int, 1), stopped: make(chan struct{})}
 	g.tlsLines, g.proxyLines = logging.NewLimiter(log, tlsconn.Failures), logging.NewLimiter(log, metric.Listeners)
 	g.certs = newCertificateWatch(g)
+	g.configPending.Store(pending)
+	g.configAnswer.Store(loop.Now())
 	if err := g.build(); err != nil {
 		g.closeListeners()
 		if g.encrypting != nil {

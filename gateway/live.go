@@ -2,139 +2,338 @@ package gateway
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"sluice/gateway/config"
+	"sluice/gateway/metric"
+	"sluice/loop"
 )
 
-// maxConfigFile bounds what is read of CONFIG_FILE while running.
-const maxConfigFile = 1 << 20
-
-// A liveConfig re-reads CONFIG_FILE and applies what may change while running,
-// whole or not at all. It runs on a goroutine of its own.
+// A liveConfig keeps the settings that may change while running in step with
+// CONFIG_FILE and CONTROL_PLANE_URL (contract, settings). A version is what both
+// say at a time, below the environment; it is applied whole or not at all.
+//
+// It belongs to the goroutine that starts the process, and after start to one of
+// its own.
 type liveConfig struct {
-	g       *Gateway
 	environ []string
+	log     *slog.Logger
+
+	file    configSource
+	plane   configSource
+	polled  *controlPlane // nil without CONTROL_PLANE_URL
+	cache   configCache   // empty for none
 	applied *config.Config
-	seen    []byte           // the file as last judged, good or bad
-	hup     <-chan os.Signal // looks at once
-	quit    chan struct{}
-	done    chan struct{}
+	notices config.Notices // of the version in force
+
+	failures  int    // polls of the control plane in a row that brought nothing
+	failure   string // what was logged of the last of them
+	failing   time.Time
+	g         *Gateway               // nil before start
+	uncounted []func(*metric.Config) // what happened before start
+
+	hup  <-chan os.Signal // looks at once
+	quit chan struct{}
+	done chan struct{}
 }
 
-// watchConfig begins to poll the settings file; nil without one. A signal on hup
-// has it looked at without waiting for the next time.
-func watchConfig(g *Gateway, environ []string, hup <-chan os.Signal) *liveConfig {
-	if g.cfg.Source.File == "" {
-		return nil
+// A configSource is one of the texts that a version is made of.
+type configSource struct {
+	setting string // that names it
+	latest  []byte // as last seen, good or bad; nil for none
+	good    []byte // of the version in force
+}
+
+// refused says that the latest text is not the one in force.
+func (s *configSource) refused() bool { return !bytes.Equal(s.latest, s.good) }
+
+// A configFault is why a version is not applied: a line each.
+type configFault struct {
+	cause metric.ConfigRefusal
+	lines []string
+}
+
+// start starts a gateway with the settings in force and begins to look at their
+// sources. A signal on hup has them looked at without waiting for the next time.
+func (w *liveConfig) start(tune tuning, pending bool, hup <-chan os.Signal) (*Gateway, error) {
+	g, err := start(w.applied, w.log, tune, pending)
+	if err != nil {
+		return nil, err
 	}
-	w := &liveConfig{g: g, environ: environ, applied: g.cfg, hup: hup, quit: make(chan struct{}), done: make(chan struct{})}
-	w.seen, _ = os.ReadFile(g.cfg.Source.File)
+	w.g, w.hup, g.live = g, hup, w
+	for _, f := range w.uncounted {
+		f(g.process.Config)
+	}
+	w.uncounted = nil
 	go w.run()
-	return w
+	return g, nil
 }
 
-// stop ends the polling. A nil liveConfig has nothing to stop.
+// stop ends the watching. A nil liveConfig has nothing to stop.
 func (w *liveConfig) stop() {
-	if w != nil {
-		close(w.quit)
-		<-w.done
+	if w == nil {
+		return
 	}
+	close(w.quit)
+	if w.polled != nil {
+		w.polled.stop()
+	}
+	<-w.done
 }
 
 func (w *liveConfig) run() {
 	defer close(w.done)
-	tick := time.NewTicker(w.g.cfg.Source.Poll)
-	defer tick.Stop()
+	interval := w.applied.Source.Poll
+	file := time.NewTicker(interval)
+	defer file.Stop()
+	plane := time.NewTimer(w.untilNext())
+	defer plane.Stop()
 	for {
 		select {
 		case <-w.quit:
 			return
-		case <-tick.C:
-			w.poll()
+		case <-file.C:
+			w.lookAtFile()
+		case <-plane.C:
+			w.lookAtPlane()
+			plane.Reset(w.untilNext())
 		case <-w.hup:
-			w.poll()
+			w.lookAtFile()
+			w.lookAtPlane()
+			plane.Reset(w.untilNext())
 		}
 	}
 }
 
-// poll looks at the file once. A version is judged once: a bad one is not
+func (w *liveConfig) untilNext() time.Duration {
+	return pollDelay(w.applied.Source.Poll, w.failures, rand.Float64())
+}
+
+// longestPause bounds the pause between polls of a control plane that fails,
+// unless CONFIG_POLL_SECONDS is longer.
+const longestPause = 5 * time.Minute
+
+// pollDelay is the time to the next poll: within the interval while there are
+// answers, up to eight intervals when there are none. random, from 0 to 1, keeps
+// the nodes of a fleet from asking at the same time.
+func pollDelay(interval time.Duration, failures int, random float64) time.Duration {
+	d := interval << min(max(failures-1, 0), 3)
+	d = max(interval, min(d, longestPause))
+	return d - time.Duration(random*float64(d/10))
+}
+
+// lookAtFile reads CONFIG_FILE. A text is judged once: a bad one is not
 // complained of again until it changes.
-func (w *liveConfig) poll() {
-	file := w.g.cfg.Source.File
-	text, err := os.ReadFile(file)
+func (w *liveConfig) lookAtFile() {
+	name := w.applied.Source.File
+	if name == "" {
+		return
+	}
+	text, err := readConfigFile(name)
 	switch {
+	case errors.Is(err, errNoFile):
+		return
+	case bytes.Equal(text, w.file.latest):
+		return
 	case err != nil:
-		text = nil
-	case len(text) > maxConfigFile:
-		text = text[:maxConfigFile+1] // cannot be good, and is refused below
-	}
-	if bytes.Equal(text, w.seen) {
+		w.file.latest = nil
+		w.refuse(w.file.setting, &configFault{metric.ConfigUnreadable, []string{"CONFIG_FILE: cannot be read: " + err.Error()}})
 		return
 	}
-	w.seen = text
+	w.file.latest = text
+	w.consider(&w.file, &w.plane)
+}
+
+// errNoFile is of a pipe or a device: it was read at the start, and a second
+// reading would wait, or find it empty.
+var errNoFile = errors.New("not a regular file")
+
+// readConfigFile reads at most one byte more than is legal; the loader refuses that.
+func readConfigFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
 	if err != nil {
-		w.refuse("CONFIG_FILE: cannot be read: " + err.Error())
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNoFile
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, config.MaxDocument+1))
+}
+
+// lookAtPlane polls the control plane.
+func (w *liveConfig) lookAtPlane() {
+	if w.polled == nil {
 		return
 	}
-	if len(text) > maxConfigFile {
-		w.refuse("CONFIG_FILE: longer than 1 MiB")
+	text, changed, no := w.polled.fetch()
+	if no != nil {
+		if w.polled.ctx.Err() == nil {
+			w.pollFailed(no)
+		}
 		return
 	}
-	next, faults, _ := config.Load(w.environ, func(name string) ([]byte, error) {
-		if name == file {
-			return text, nil
+	w.g.configAnswer.Store(loop.Now())
+	if w.failures > 0 {
+		w.log.Info("the control plane answers again", "setting", "CONTROL_PLANE_URL", "failed_polls", w.failures, "after", time.Since(w.failing).Round(time.Second))
+		w.failures, w.failure = 0, ""
+	}
+	if !changed || bytes.Equal(text, w.plane.latest) {
+		return
+	}
+	w.plane.latest = text
+	w.consider(&w.plane, &w.file)
+}
+
+// pollFailed notes a poll that brought nothing. The same failure is told once.
+func (w *liveConfig) pollFailed(no *pollFailure) {
+	w.count(func(m *metric.Config) { m.Failed(no.cause) })
+	if w.failures == 0 {
+		w.failing = time.Now()
+	}
+	w.failures++
+	level := slog.LevelDebug
+	if w.failure != no.text {
+		level = slog.LevelWarn
+	}
+	w.failure = no.text
+	w.log.Log(context.Background(), level, "the control plane brought no settings; what is in force stays",
+		"setting", "CONTROL_PLANE_URL", "at", w.polled.origin, "cause", no.cause.String(), "fault", no.text)
+}
+
+// consider puts what changed into force: with the latest of both sources or, if
+// the other one's was refused before, with its good one.
+func (w *liveConfig) consider(changed, other *configSource) {
+	fault := w.attempt()
+	if fault != nil && other.refused() {
+		held := other.latest
+		other.latest = other.good
+		fault = w.attempt()
+		other.latest = held
+	}
+	if fault != nil {
+		w.refuse(changed.setting, fault)
+	}
+}
+
+// attempt puts the latest texts into force.
+func (w *liveConfig) attempt() *configFault {
+	next, fault := w.judge(w.file.latest, w.plane.latest)
+	if fault == nil {
+		fault = w.apply(next)
+	}
+	if fault != nil {
+		return fault
+	}
+	w.file.good, w.plane.good = w.file.latest, w.plane.latest
+	if w.plane.good != nil {
+		w.g.configPending.Store(false)
+	}
+	w.keep()
+	return nil
+}
+
+// judge makes a version of the two texts and looks for what is wrong with it.
+func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
+	next, faults, notices := config.LoadWith(w.environ, plane, func(name string) ([]byte, error) {
+		if name == w.applied.Source.File && file != nil {
+			return file, nil
 		}
 		return os.ReadFile(name)
 	})
 	if len(faults) > 0 {
-		lines := make([]string, len(faults))
-		for i, f := range faults {
-			lines[i] = f.String()
+		f := &configFault{cause: metric.ConfigSettings}
+		if faults.OfForm() {
+			f.cause = metric.ConfigForm
 		}
-		w.refuse(lines...)
-		return
+		for _, x := range faults {
+			f.lines = append(f.lines, x.String())
+		}
+		return nil, f
 	}
-	w.apply(next)
+	if _, restart := w.applied.Diff(next); len(restart) > 0 {
+		return nil, &configFault{metric.ConfigRestart, []string{"needs a restart: " + strings.Join(restart, ", ")}}
+	}
+	for _, n := range notices {
+		if !slices.Contains(w.notices, n) {
+			w.log.Log(context.Background(), n.Level, n.Text)
+		}
+	}
+	w.notices = notices
+	return next, nil
 }
 
 // apply puts a good version into force.
-func (w *liveConfig) apply(next *config.Config) {
-	live, restart := w.applied.Diff(next)
-	if len(restart) > 0 {
-		w.refuse("needs a restart: " + strings.Join(restart, ", "))
-		return
-	}
+func (w *liveConfig) apply(next *config.Config) *configFault {
+	live, _ := w.applied.Diff(next)
 	if len(live) == 0 {
-		return
+		return nil
 	}
 	g := w.g
 	if err := g.certs.check(next); err != nil {
-		w.refuse(err.Error())
-		return
+		return &configFault{metric.ConfigUnusable, []string{err.Error()}}
 	}
 	version := w.applied.Version + 1
 	if e := g.encrypting; e != nil {
-		if err := e.role.ApplyDomains(next.MTE.Domains, version); err != nil {
-			w.refuse("DOMAIN_MAP: " + err.Error())
-			return
+		if err := e.role.Apply(next.MTE.Domains, next.MTE.MaxRequestBodyBytes, version); err != nil {
+			return &configFault{metric.ConfigUnusable, []string{err.Error()}}
 		}
-		e.role.SetMaxRequestBody(next.MTE.MaxRequestBodyBytes)
 	}
 	g.certs.setFiles(next)
 	next.Version = version // nobody else has seen it yet
+	added, removed, changed := w.applied.MTE.Domains.Changes(next.MTE.Domains)
 	w.applied = next
 	g.configVersion.Store(version)
-	g.process.ConfigApplied.Inc()
-	g.log.Info("settings applied", "version", version, "changed", strings.Join(live, ", "))
+	g.process.Config.Applied.Inc()
+	line := []any{"version", version, "changed", strings.Join(live, ", ")}
+	tell := func(what string, hosts []string) {
+		if len(hosts) > 0 {
+			line = append(line, what, someOf(hosts))
+		}
+	}
+	tell("domains_added", added)
+	tell("domains_removed", removed)
+	tell("domains_changed", changed)
+	w.log.Info("settings applied", line...)
+	return nil
+}
+
+// mostNamed is how many hosts one line names.
+const mostNamed = 20
+
+func someOf(hosts []string) string {
+	if more := len(hosts) - mostNamed; more > 0 {
+		return strings.Join(hosts[:mostNamed], ", ") + " and " + strconv.Itoa(more) + " more"
+	}
+	return strings.Join(hosts, ", ")
 }
 
 // refuse keeps the old version.
-func (w *liveConfig) refuse(why ...string) {
-	w.g.process.ConfigRefused.Inc()
-	for _, line := range why {
-		w.g.log.Error("new settings refused, the old ones stay", "file", w.g.cfg.Source.File, "fault", line)
+func (w *liveConfig) refuse(from string, fault *configFault) {
+	w.count(func(m *metric.Config) { m.Refused(fault.cause) })
+	for _, line := range fault.lines {
+		w.log.Error("new settings refused, the old ones stay", "from", from, "cause", fault.cause.String(), "fault", line)
 	}
+}
+
+// count bumps a counter, or remembers to once there are counters.
+func (w *liveConfig) count(f func(*metric.Config)) {
+	if w.g != nil {
+		f(w.g.process.Config)
+		return
+	}
+	w.uncounted = append(w.uncounted, f)
 }

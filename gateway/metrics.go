@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/gateway/metric"
+	"sluice/loop"
 )
 
 // ledgerAnswer is how long an event loop may owe an answer before what the
@@ -48,7 +49,7 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 			return 0
 		},
 		MaxConnections: g.cfg.HTTP.MaxConnections,
-		ConfigVersion:  g.configVersion.Load,
+		ConfigGauges:   metric.ConfigGauges{ConfigVersion: g.configVersion.Load},
 		TLSHandshaking: g.tls.Handshaking,
 	}
 	if g.cfg.Redis.On() {
@@ -57,6 +58,10 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 	}
 	if g.cfg.Relay.TLS.On() || g.cfg.MTE.TLS.On() {
 		p.CertificateExpiry = g.certs.ends
+	}
+	if g.cfg.Source.ControlPlaneURL != "" {
+		p.ConfigPending = g.configPending.Load
+		p.ControlPlaneAge = func() time.Duration { return time.Duration(loop.Now() - g.configAnswer.Load()) }
 	}
 	return p
 }

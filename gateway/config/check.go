@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -125,6 +126,19 @@ func (l *loader) checkCluster() {
 	l.idle(redis, "REDIS_URL", "REDIS_POOL_SIZE", "REDIS_DIAL_TIMEOUT_SECONDS", "REDIS_READ_TIMEOUT_SECONDS", "REDIS_WRITE_TIMEOUT_SECONDS",
 		"REDIS_MAX_RETRIES", "REDIS_OP_TIMEOUT_SECONDS", "LOCAL_STATE_CACHE")
 	l.idle(l.c.Source.ControlPlaneURL != "", "CONTROL_PLANE_URL", "CONTROL_PLANE_TOKEN_FILE", "CONTROL_PLANE_CACHE_FILE")
+	if s := l.c.Source; s.ControlPlaneToken != "" && plainAcrossTheNetwork(s.ControlPlaneURL) {
+		l.notices.warn("CONTROL_PLANE_TOKEN_FILE: the token goes to an http:// URL that is not on this machine; everybody on the way can read it and the settings")
+	}
+}
+
+// plainAcrossTheNetwork reports whether an endpoint is asked without TLS and outside of loopback.
+func plainAcrossTheNetwork(endpoint string) bool {
+	u, err := parseEndpoint(endpoint)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback())
 }
 
 // idle warns of settings that do nothing because the one they belong to is unset.

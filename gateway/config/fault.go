@@ -2,6 +2,7 @@ package config
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,6 +27,18 @@ func (f Faults) Error() string {
 		lines[i] = f[i].String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// What a settings file, and an answer of the control plane, must be.
+const (
+	legalForm = "a JSON or YAML object of settings, each once"
+	legalSize = "at most 1 MiB"
+)
+
+// OfForm reports whether a fault is that a settings file, or an answer of the control plane, cannot
+// be taken apart at all.
+func (f Faults) OfForm() bool {
+	return slices.ContainsFunc(f, func(x Fault) bool { return x.Legal == legalForm || x.Legal == legalSize })
 }
 
 // A Notice is something the operator should read although it does not stop the start.

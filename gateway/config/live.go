@@ -1,6 +1,13 @@
 package config
 
-import "reflect"
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// MaxDocument bounds a settings file and an answer of the control plane, in bytes.
+const MaxDocument = 1 << 20
 
 // Diff names the settings whose values differ between c and a newer version:
 // those that can change while running, and those that need a restart.
@@ -17,4 +24,23 @@ func (c *Config) Diff(next *Config) (live, restart []string) {
 		}
 	}
 	return live, restart
+}
+
+// Changes names the hosts that a newer map adds, removes and changes, each list sorted. What changed
+// within a domain may be a secret and is not told.
+func (d Domains) Changes(next Domains) (added, removed, changed []string) {
+	for _, host := range slices.Sorted(maps.Keys(next)) {
+		switch was := d[host]; {
+		case was == nil:
+			added = append(added, host)
+		case !reflect.DeepEqual(was, next[host]):
+			changed = append(changed, host)
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(d)) {
+		if next[host] == nil {
+			removed = append(removed, host)
+		}
+	}
+	return added, removed, changed
 }

@@ -17,6 +17,13 @@ import (
 // own: paths, lists, URLs, TCP_CONGESTION. Elsewhere it is a fault: a number, a switch or
 // DOMAIN_MAP that came out empty is a template that went wrong, and no default should hide it.
 func Load(environ []string, readFile func(string) ([]byte, error)) (*Config, Faults, Notices) {
+	return LoadWith(environ, nil, readFile)
+}
+
+// LoadWith is Load with an answer of the control plane, in the format of the file, between the
+// environment and the file; nil is none. Which of its settings may differ from what is in force is
+// for the caller to judge, by Diff.
+func LoadWith(environ []string, control []byte, readFile func(string) ([]byte, error)) (*Config, Faults, Notices) {
 	l := loader{readFile: readFile, env: map[string]string{}, given: map[string]given{}, faulty: map[string]bool{}, c: new(Config)}
 	for _, e := range environ {
 		name, value, ok := strings.Cut(e, "=")
@@ -29,6 +36,9 @@ func Load(environ []string, readFile func(string) ([]byte, error)) (*Config, Fau
 		if text, ok := l.env[s.Name]; ok && !(text == "" && s.Kind.emptyIsUnset()) {
 			l.given[s.Name] = given{text: text}
 		}
+	}
+	if control != nil {
+		l.document(control, "CONTROL_PLANE_URL", "", "CONTROL_PLANE_URL")
 	}
 	l.file()
 	for s := range settings {
@@ -138,7 +148,7 @@ func isLinkValue(value string) bool {
 	return strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value, "udp://")
 }
 
-// file adds what CONFIG_FILE says to what the environment does not.
+// file adds what CONFIG_FILE says to what nobody before it does.
 func (l *loader) file() {
 	path, ok := l.given["CONFIG_FILE"]
 	if !ok {
@@ -149,15 +159,25 @@ func (l *loader) file() {
 		l.fault("CONFIG_FILE", fmt.Sprintf("%s cannot be read (%v)", quote(path.text), err), "a readable file")
 		return
 	}
+	l.document(text, "CONFIG_FILE", quote(path.text)+" ", showPath(path.text))
+}
+
+// document adds the settings of a text to those that are given already. The setting from names it
+// in faults of its form, name stands before the line number there, and place in faults of a value.
+func (l *loader) document(text []byte, from, name, place string) {
+	if len(text) > MaxDocument {
+		l.fault(from, name+"longer than 1 MiB", legalSize)
+		return
+	}
 	root, bad := parseFile(text)
 	if bad != nil {
-		found := fmt.Sprintf("%s line %d: %s", quote(path.text), bad.line, bad.text)
-		l.fault("CONFIG_FILE", found, "a JSON or YAML object of settings, each once")
+		found := fmt.Sprintf("%sline %d: %s", name, bad.line, bad.text)
+		l.fault(from, found, legalForm)
 		return
 	}
 	for i, key := range root.keys {
 		value := root.items[i]
-		where := fmt.Sprintf(" in %s:%d", showPath(path.text), value.line)
+		where := fmt.Sprintf(" in %s:%d", place, value.line)
 		s := lookup(key)
 		switch {
 		case s == nil:

@@ -14,12 +14,11 @@ type Process struct {
 	LoopStalls          *metrics.Counter // the watchdog found a loop that did not turn over
 	TLSHandshakes       *metrics.Counter
 	TLSResumptions      *metrics.Counter
-	ConfigApplied       *metrics.Counter
-	ConfigRefused       *metrics.Counter
 	CertificatesRead    *metrics.Counter
 	CertificatesRefused *metrics.Counter
 	RedisErrors         *metrics.Counter
 	RedisSeconds        *metrics.PrometheusHistogram // one operation with its retries
+	Config              *Config
 
 	evictions     [listeners]*metrics.Counter
 	proxyRefusals [listeners]*metrics.Counter
@@ -50,10 +49,10 @@ type ProcessGauges struct {
 	Loops           int
 	HTTPConnections func(Listener) int64 // without WebSockets
 	MaxConnections  int
-	ConfigVersion   func() uint64
-	RedisUp         func() bool // nil without Redis, as the next
-	RedisCalls      func() (underWay, most int64)
-	TLSHandshaking  func() int64
+	ConfigGauges
+	RedisUp        func() bool // nil without Redis, as the next
+	RedisCalls     func() (underWay, most int64)
+	TLSHandshaking func() int64
 	// CertificateExpiry is the earliest end of a certificate in unix seconds; nil without TLS.
 	CertificateExpiry func() float64
 }
@@ -90,9 +89,7 @@ func NewProcess(g ProcessGauges) *Process {
 	}
 	m.RedisErrors = p.Counter("sluice_redis_errors_total", "Failed Redis operations.")
 	m.RedisSeconds = p.Histogram("sluice_redis_seconds", "Time of a Redis operation.", secondsBounds)
-	p.Gauge("sluice_config_version", "Applied versions of the live settings.", func() float64 { return float64(g.ConfigVersion()) })
-	m.ConfigApplied = p.Counter("sluice_config_applied_total", "New versions of the live settings that were applied.")
-	m.ConfigRefused = p.Counter("sluice_config_refused_total", "New versions that were refused.")
+	m.Config = newConfig(p, &g)
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 var update = command.Bool("update", false, "write the tables of metrics into README.md")
@@ -21,9 +22,11 @@ func readmeTables() string {
 	no := func() int64 { return 0 }
 	process := NewProcess(ProcessGauges{
 		HTTPConnections: func(Listener) int64 { return 0 },
-		ConfigVersion:   func() uint64 { return 0 },
-		RedisUp:         func() bool { return false },
-		RedisCalls:      func() (int64, int64) { return 0, 0 },
+		ConfigGauges: ConfigGauges{
+			ControlPlaneAge: func() time.Duration { return 0 },
+		},
+		RedisUp:    func() bool { return false },
+		RedisCalls: func() (int64, int64) { return 0, 0 },
 	})
 	relay := NewRelay(RelayGauges{})
 	mte := NewMTE(MTEGauges{Pairs: no, PairsInUse: no}, nil)

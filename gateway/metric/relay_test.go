@@ -33,10 +33,14 @@ func processGauges() ProcessGauges {
 		Loops:           2,
 		HTTPConnections: func(l Listener) int64 { return int64(l) },
 		MaxConnections:  10000,
-		ConfigVersion:   func() uint64 { return 1 },
-		TLSHandshaking:  func() int64 { return 0 },
-		RedisUp:         func() bool { return true },
-		RedisCalls:      func() (int64, int64) { return 3, 2048 },
+		ConfigGauges: ConfigGauges{
+			ConfigVersion:   func() uint64 { return 1 },
+			ControlPlaneAge: func() time.Duration { return 1500 * time.Millisecond },
+			ConfigPending:   func() bool { return true },
+		},
+		TLSHandshaking: func() int64 { return 0 },
+		RedisUp:        func() bool { return true },
+		RedisCalls:     func() (int64, int64) { return 3, 2048 },
 	}
 }
 
@@ -119,7 +123,14 @@ func TestProcessNames(t *testing.T) {
 	e.want(t, "sluice_redis_calls", 3)
 	e.want(t, "sluice_redis_calls_max", 2048)
 	e.want(t, "sluice_config_version", 1)
-	e.want(t, "sluice_config_refused_total", 0)
+	m.Config.Refused(ConfigRestart)
+	m.Config.Failed(PollRedirect)
+	e = scrape(t, &m.Page)
+	e.want(t, `sluice_config_refused_total{cause="restart"}`, 1)
+	e.want(t, `sluice_config_refused_total{cause="form"}`, 0)
+	e.want(t, `sluice_config_poll_failures_total{cause="redirect"}`, 1)
+	e.want(t, "sluice_config_control_plane_age_seconds", 1.5)
+	e.want(t, "sluice_config_pending", 1)
 	if _, ok := e.kinds["sluice_tls_certificate_expiry_seconds"]; ok {
 		t.Error("an expiry without certificates")
 	}

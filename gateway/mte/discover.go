@@ -13,7 +13,8 @@ import (
 // features is what works on this transport (contract, mte-relay §4).
 var features = []string{"http", "keepalive", "plain-headers", "browser-cookies", "pass-through", "relay-error-header"}
 
-// discoveryOf is what a domain tells about itself, but for what is live.
+// discoveryOf is what a domain tells about itself, but for what Apply is given
+// beside the domains.
 func (r *Role) discoveryOf(c *config.Domain) frame.Discovery {
 	mode := "memory"
 	if r.pairs.Shared() {
@@ -71,10 +72,7 @@ func (s *shard) auth(c *edge.HTTPConn, req *http1.Request, d *domain, to *addres
 	}
 	token = d.key.Issue(id, now)
 	to.is(id)
-	about := d.discovery
-	about.ConfigVersion = int(r.version.Load())
-	about.MaxRequestBodyBytes = r.maxBody.Load()
-	s.scratch = frame.AppendAuth(s.scratch[:0], &token, &about)
+	s.scratch = frame.AppendAuth(s.scratch[:0], &token, &d.discovery)
 	c.Reply(200, typeJSON, s.scratch, to.headers()...)
 }
 

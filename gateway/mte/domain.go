@@ -27,7 +27,7 @@ type domain struct {
 	headers        []edge.Header // added to every upstream request
 	headerLines    []byte        // the same as lines
 	cors           cors
-	discovery      frame.Discovery // without its live members
+	discovery      frame.Discovery
 }
 
 // domains is one version of the map.
@@ -59,11 +59,12 @@ func (d domains) lookup(host []byte) *domain {
 	return nil
 }
 
-// ApplyDomains takes a new DOMAIN_MAP, whole or not at all. Requests in flight
-// go on with the domain they began with; pairs of a host that stays live on.
-// version is the configVersion that discovery tells. It may be called from
-// anywhere. The error is of a domain whose upstream cannot be used.
-func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
+// Apply takes new live settings, whole or not at all: DOMAIN_MAP, the cap of a
+// request's body in bytes (0: none), and the configVersion that discovery tells.
+// Requests in flight go on with the domain and the cap they began with; pairs of
+// a host that stays live on. It may be called from anywhere. The error is of a
+// domain whose upstream cannot be used.
+func (r *Role) Apply(list config.Domains, maxBody int64, version uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := make(domains, len(list))
@@ -81,13 +82,15 @@ func (r *Role) ApplyDomains(list config.Domains, version uint64) error {
 		if err != nil {
 			return err
 		}
+		d.discovery.ConfigVersion = int(version)
+		d.discovery.MaxRequestBodyBytes = maxBody
 		next[host] = d
 		if c.Secret != "" { // a shared store is not started without
 			secrets[host] = string(c.Secret)
 		}
 	}
-	r.version.Store(version)
 	r.pairs.SetDomains(secrets)
+	r.maxBody.Store(maxBody)
 	before := r.domains.Swap(&next)
 	if before == nil {
 		return nil

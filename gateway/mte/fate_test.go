@@ -236,12 +236,12 @@ func TestBodyCap(t *testing.T) {
 		t.Fatalf("after a refusal: %+v", e)
 	}
 	<-whole
-	r.role.SetMaxRequestBody(0) // live
+	r.role.maxBody.Store(0) // live
 	if e := p.read(send(2<<20 + 1)); string(e.body) != "2097153" {
 		t.Fatalf("without a cap: %+v", e)
 	}
 	<-whole
-	r.role.SetMaxRequestBody(1 << 20)
+	r.role.maxBody.Store(1 << 20)
 	send(2<<20+1).wantRefusal(t, frame.EOFBeforeEnd, frame.BodyTooLarge)
 	p.want(gone)
 	select {

@@ -85,12 +85,11 @@ type Role struct {
 	// Live.
 	domains  atomic.Pointer[domains]
 	maxBody  atomic.Int64 // bytes, 0 without a cap
-	version  atomic.Uint64
 	draining atomic.Bool
 
 	buffered atomic.Int64 // bytes of request bodies that are kept (CLIENT_BUFFER_BYTES)
 
-	mu   sync.Mutex                 // ApplyDomains
+	mu   sync.Mutex                 // Apply
 	keys map[string]*frame.TokenKey // made up for domains without a secret, by host
 	echo *echoOrigin                // nil unless a domain needs it
 }
@@ -139,8 +138,7 @@ func New(cfg Config, loops []*loop.Loop, log *slog.Logger) (*Role, error) {
 		r.pairs = store.NewMemoryPairs(store.MemoryLimits{Pairs: cfg.MaxPairs, PerClient: cfg.MaxPairsPerClient, Timeout: cfg.SessionTimeout}, r.codec)
 	}
 	r.metrics = metric.NewMTE(r.gauges(), Refusals())
-	r.maxBody.Store(cfg.MaxRequestBodyBytes)
-	if err := r.ApplyDomains(cfg.Domains, cfg.ConfigVersion); err != nil {
+	if err := r.Apply(cfg.Domains, cfg.MaxRequestBodyBytes, cfg.ConfigVersion); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -247,10 +245,6 @@ func (r *Role) gauges() metric.MTEGauges {
 		OutboundPairs: r.outboundPairs,
 	}
 }
-
-// SetMaxRequestBody changes the body cap for requests that begin from now on, in
-// bytes; 0 takes it away.
-func (r *Role) SetMaxRequestBody(bytes int64) { r.maxBody.Store(bytes) }
 
 // Ready reports whether requests can be served.
 func (r *Role) Ready() bool { return !r.draining.Load() }

@@ -52,6 +52,7 @@ type control struct {
 	refill  bool  // the pool waits for what is being done
 	repairs int   // full repairs since pairs were made last
 	retryAt int64 // no refresh and no keepalive before
+	parted  bool  // the other relay was told that the host is served no longer
 
 	pairing *client.Pairing
 	id      *identity // whose pairs these are
@@ -80,13 +81,12 @@ func (c *control) next() {
 	now := l.Now()
 	c.timer.Stop()
 	h.mu.Lock()
+	c.id = h.pool.current
 	if h.closed && h.idle() {
-		h.pool.Forget(h.pool.current, now)
-		h.pool.begun = false
-		h.mu.Unlock()
+		c.part(now)
 		return
 	}
-	if c.id = h.pool.current; c.id == nil {
+	if c.id == nil {
 		c.session.Forget()
 	}
 	n, at := h.pool.Refill(now)
@@ -122,6 +122,26 @@ func (c *control) next() {
 	default:
 		c.send(askAuth, c.session.Auth())
 	}
+}
+
+// part lets go of what a host that is no longer served holds: the other relay is
+// told once, since it would keep the pairs for a session timeout otherwise. The
+// host's mu is held, and given up.
+func (c *control) part(now int64) {
+	h := c.h
+	h.pool.Part()
+	if drops := h.pool.Drops(); len(drops) > 0 && c.session.Known() && !c.parted {
+		c.parted, c.refill, h.busy = true, false, true
+		h.keptAt = now
+		h.mu.Unlock()
+		c.drops = len(drops)
+		c.send(askKeepalive, c.session.Keepalive(drops))
+		return
+	}
+	h.pool.Forget(c.id, now)
+	h.pool.begun = false
+	h.busy, h.lookAt = false, never // a request that comes late begins anew
+	h.mu.Unlock()
 }
 
 // upkeepDue is when the token is to be refreshed, and when the pairs are to be

@@ -401,6 +401,16 @@ func (p *pairPool) Expire(timeout, now int64) {
 	p.free = kept
 }
 
+// Part retires every free pair: there will be no requests for them.
+func (p *pairPool) Part() {
+	for _, pair := range p.free {
+		p.retire(pair)
+	}
+	clear(p.free)
+	p.free = p.free[:0]
+	p.debt = 0
+}
+
 // Drops are the retired pairs to be named in the next keepalive call. Those that
 // were told are passed to Dropped.
 func (p *pairPool) Drops() []frame.PairID {

@@ -30,7 +30,7 @@ func main() {
 	case "serve":
 		os.Exit(gateway.Serve(os.Environ()))
 	case "check-config":
-		os.Exit(gateway.CheckConfig(os.Environ()))
+		os.Exit(gateway.CheckConfig(os.Environ(), os.Stdout, os.Stderr))
 	case "health":
 		os.Exit(gateway.Health(os.Environ()))
 	case "call":
