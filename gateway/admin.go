@@ -13,7 +13,7 @@ import (
 	"sluice/gateway/metric"
 )
 
-// admin is the operators' listener: health, ready, metrics, drain. It runs on
+// admin is the operators' listener: health, ready, metrics, drain, the live page. It runs on
 // goroutines of its own, so that it answers when the loops are busy.
 type admin struct {
 	g      *Gateway
@@ -106,7 +106,7 @@ func (a *admin) handle(ctx *fasthttp.RequestCtx) {
 	case "/drain":
 		a.drain(ctx)
 	default:
-		ctx.Error("not found", 404)
+		a.page(ctx)
 	}
 }
 
@@ -127,8 +127,8 @@ func (a *admin) readiness() (ok bool, why string) {
 func (a *admin) drain(ctx *fasthttp.RequestCtx) {
 	on := ctx.IsPost()
 	if !on && !ctx.IsDelete() {
-		ctx.Response.Header.Set("Allow", "POST, DELETE")
 		ctx.Error("method not allowed", 405)
+		ctx.Response.Header.Set("Allow", "POST, DELETE") // after Error, which begins the answer anew
 		return
 	}
 	if string(ctx.Request.Header.Peek("X-Sluice-Admin")) != "1" || !plainHost(string(ctx.Host())) {

@@ -58,6 +58,7 @@ type Gateway struct {
 	watchdog *loop.Watchdog
 	memory   *memory
 	admin    *admin
+	history  *history
 	live     *liveConfig // nil when nothing watches the settings
 
 	configVersion atomic.Uint64
@@ -117,6 +118,7 @@ func start(cfg *config.Config, log *slog.Logger, tune tuning, pending bool) (*Ga
 	}
 	g.memory = watchMemory(g)
 	g.certs.start()
+	g.history.begin()
 	return g, nil
 }
 
@@ -131,6 +133,7 @@ func (g *Gateway) build() error {
 	}
 	g.tls = tlsconn.New(g.loops, tlsconn.Limits{})
 	g.configVersion.Store(g.cfg.Version)
+	g.history = newHistory(g)
 	g.process = metric.NewProcess(g.processGauges())
 	g.openRedis()
 	if g.cfg.Relay.Listen.On() {
@@ -310,6 +313,7 @@ func (g *Gateway) Stop() {
 	g.setState(stateStopped)
 	g.watchdog.Stop()
 	g.memory.stop()
+	g.history.stop()
 	g.live.stop()
 	g.certs.stop()
 	g.admin.stop()

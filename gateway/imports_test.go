@@ -21,7 +21,7 @@ import (
 var layers = [][]string{
 	{"loop", "ledger", "kyber", "codec/*", "gateway/store/redistest"},
 	{"gateway/tlsconn"},
-	{"gateway/edge", "gateway/store", "gateway/config", "gateway/client", "gateway/metric", "gateway/logging"},
+	{"gateway/edge", "gateway/store", "gateway/config", "gateway/client", "gateway/metric", "gateway/logging", "gateway/adminpage"},
 	{"gateway/relay", "gateway/mte"},
 	{"gateway"},
 	{"gateway/sluice"},

@@ -51,6 +51,13 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		ConfigGauges:   metric.ConfigGauges{ConfigVersion: g.configVersion.Load},
 		TLSHandshaking: g.tls.Handshaking,
+		LoopGauges: metric.LoopGauges{
+			Connections:   func(i int) int64 { return g.loops[i].Stats().Conns.Load() },
+			Turns:         func(i int) int64 { return g.loops[i].Stats().Turns.Load() },
+			Busy:          func(i int) time.Duration { return time.Duration(g.loops[i].Stats().BusyNanos.Load()) },
+			Longest:       g.history.longestTurn,
+			OldestBlocked: func() time.Duration { return time.Duration(g.history.blocked.Load()) },
+		},
 	}
 	if g.cfg.Redis.On() {
 		p.RedisUp = func() bool { return g.redis.Ready() }
@@ -66,8 +73,8 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 	return p
 }
 
-// allMetrics writes every page: what the admin listener serves.
-func (g *Gateway) allMetrics() []byte {
+// pages are those of the process and of the roles that are on.
+func (g *Gateway) pages() []*metric.Page {
 	pages := []*metric.Page{&g.process.Page}
 	if g.metrics != nil {
 		pages = append(pages, &g.metrics.Page)
@@ -75,7 +82,12 @@ func (g *Gateway) allMetrics() []byte {
 	if g.encrypting != nil {
 		pages = append(pages, g.encrypting.role.Page())
 	}
+	return pages
+}
+
+// allMetrics writes every page: what the admin listener serves.
+func (g *Gateway) allMetrics() []byte {
 	var out bytes.Buffer
-	metric.WriteAll(&out, pages...)
+	metric.WriteAll(&out, g.pages()...)
 	return out.Bytes()
 }

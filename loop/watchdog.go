@@ -108,3 +108,13 @@ func (w *Watchdog) Late(d time.Duration) bool {
 	}
 	return false
 }
+
+// Owed returns for how long a loop, by its place in WatchLoops, has owed its
+// answer: 0 if it does not. It may be called from anywhere.
+func (w *Watchdog) Owed(i int) time.Duration {
+	b := &w.beats[i]
+	if b.seen.Load() == b.asked.Load() {
+		return 0
+	}
+	return time.Duration(max(0, Now()-b.since.Load()))
+}

@@ -71,7 +71,9 @@ func TestWatchdogLate(t *testing.T) {
 			t.Errorf("%s: %d stalls, want %d", sentence, stalls, stalled)
 		}
 	}
+	want(t, "nothing is owed before a question", w.Owed(0) == 0)
 	f("it asks", 0, 0)
+	want(t, "an answer is owed from the question on", w.Owed(0) > 0)
 	f("it waits", 250*time.Millisecond, 0)
 	f("the process stood for a minute", time.Minute, 0)
 	f("the count began again", 400*time.Millisecond, 0)

@@ -50,6 +50,7 @@ type ProcessGauges struct {
 	HTTPConnections func(Listener) int64 // without WebSockets
 	MaxConnections  int
 	ConfigGauges
+	LoopGauges
 	RedisUp        func() bool // nil without Redis, as the next
 	RedisCalls     func() (underWay, most int64)
 	TLSHandshaking func() int64
@@ -64,6 +65,7 @@ func NewProcess(g ProcessGauges) *Process {
 	p.Gauges("sluice_build_info", "1, the version is in the label.", []string{label("version", safeLabel(g.Version))}, func(int) float64 { return 1 })
 	p.Gauge("sluice_loops", "Event loops.", func() float64 { return float64(g.Loops) })
 	m.LoopStalls = p.Counter("sluice_loop_stalls_total", "Event loops that did not turn over in time.")
+	addLoops(p, g.Loops, &g.LoopGauges)
 	names := labels("listener", listenerNames[:])
 	p.Gauges("sluice_http_connections", "Connections that are no WebSocket.", names, func(i int) float64 { return float64(g.HTTPConnections(Listener(i))) })
 	p.Gauge("sluice_http_connections_max", "The most a listener may have of them.", func() float64 { return float64(g.MaxConnections) })

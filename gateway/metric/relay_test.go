@@ -33,6 +33,13 @@ func processGauges() ProcessGauges {
 		Loops:           2,
 		HTTPConnections: func(l Listener) int64 { return int64(l) },
 		MaxConnections:  10000,
+		LoopGauges: LoopGauges{
+			Connections:   func(i int) int64 { return int64(10 + i) },
+			Turns:         func(i int) int64 { return int64(20 + i) },
+			Busy:          func(i int) time.Duration { return time.Duration(i) * time.Millisecond },
+			Longest:       func(i int) time.Duration { return time.Duration(i) * time.Second },
+			OldestBlocked: func() time.Duration { return 2500 * time.Millisecond },
+		},
 		ConfigGauges: ConfigGauges{
 			ConfigVersion:   func() uint64 { return 1 },
 			ControlPlaneAge: func() time.Duration { return 1500 * time.Millisecond },
@@ -117,6 +124,11 @@ func TestProcessNames(t *testing.T) {
 	e := scrape(t, &m.Page)
 	e.want(t, `sluice_build_info{version="1.0__"}`, 1)
 	e.want(t, "sluice_loops", 2)
+	e.want(t, `sluice_loop_connections{loop="1"}`, 11)
+	e.want(t, `sluice_loop_turns_total{loop="0"}`, 20)
+	e.want(t, `sluice_loop_busy_seconds_total{loop="1"}`, 0.001)
+	e.want(t, `sluice_loop_longest_turn_seconds{loop="1"}`, 1)
+	e.want(t, "sluice_blocked_delivery_age_seconds", 2.5)
 	e.want(t, `sluice_http_connections{listener="admin"}`, 2)
 	e.want(t, `sluice_http_evictions_total{listener="mte"}`, 1)
 	e.want(t, "sluice_redis_up", 1)
