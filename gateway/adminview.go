@@ -183,7 +183,7 @@ func (b *viewBuilder) row(name, family string, most float64) adminpage.Row {
 }
 
 // rest shows the families with a prefix that stand nowhere else: those with labels
-// in tables of their own, the others in one.
+// and histograms in tables of their own, the others in one.
 func (b *viewBuilder) rest(prefix string) []adminpage.Table {
 	var plain adminpage.Table
 	var labelled []adminpage.Table
@@ -195,7 +195,7 @@ func (b *viewBuilder) rest(prefix string) []adminpage.Table {
 		name := strings.TrimSuffix(f.Help, ".")
 		switch {
 		case f.Kind == "histogram":
-			plain.Rows = append(plain.Rows, adminpage.Row{Name: name, Title: f.Name, Cells: []adminpage.Cell{b.distribution(f.Name)}})
+			labelled = append(labelled, b.distribution(name, f.Name))
 		case len(f.Samples[0].Labels) == 0:
 			plain.Rows = append(plain.Rows, adminpage.Row{Name: name, Title: f.Name, Cells: []adminpage.Cell{cell(f.Samples[0].Value, unitOf(f.Name))}})
 		default:
@@ -220,13 +220,20 @@ func (b *viewBuilder) rest(prefix string) []adminpage.Table {
 }
 
 // distribution shows a histogram since the start.
-func (b *viewBuilder) distribution(name string) adminpage.Cell {
+func (b *viewBuilder) distribution(title, name string) adminpage.Table {
 	d, _ := b.now.Distribution(name)
-	if d.Count() == 0 {
-		return adminpage.Cell{Text: nothing, Zero: true}
+	t := adminpage.Table{Title: title}
+	add := func(what string, v float64, unit string) {
+		c := cell(v, unit)
+		c.Zero = d.Count() == 0
+		t.Rows = append(t.Rows, adminpage.Row{Name: what, Title: name, IfNone: true, Cells: []adminpage.Cell{c}})
 	}
 	unit := unitOf(name)
-	return adminpage.Cell{Text: fmt.Sprintf("%s, mean %s, 99 %% within %s", show(d.Count(), ""), show(d.Mean(), unit), show(d.Quantile(0.99), unit))}
+	add("how many", d.Count(), "")
+	add("mean", d.Mean(), unit)
+	add("half within", d.Quantile(0.5), unit)
+	add("99 % within", d.Quantile(0.99), unit)
+	return t
 }
 
 func labelOf(s metric.Sample, key string) string {
@@ -257,7 +264,7 @@ func unitOf(name string) string {
 		return unitDate
 	case strings.HasSuffix(name, "_seconds"), strings.HasSuffix(name, "_seconds_total"):
 		return unitSeconds
-	case strings.HasSuffix(name, "_bytes"), strings.HasSuffix(name, "_bytes_total"):
+	case strings.Contains(name+"_", "_bytes_"):
 		return unitBytes
 	}
 	return ""

@@ -18,14 +18,14 @@ func (g *Gateway) charts() []*chart {
 		add("Payload a second", unitBytes, rateOf("paseo_relay_bytes_forwarded_total"))
 		add("Ingress budget in use", unitShare, shareOf("paseo_relay_ingress_reserved_bytes", "paseo_relay_ingress_budget_bytes"))
 		add("Blocked deliveries", "", gaugeOf("paseo_relay_blocked_deliveries"))
-		add("Delivery, 99th percentile", unitSeconds, quantileOf("paseo_relay_delivery_seconds", 0.99))
+		add("Delivery, 99 % within", unitSeconds, quantileOf("paseo_relay_delivery_seconds", 0.99))
 	}
 	if g.cfg.MTE.Listen.On() {
 		add("Requests a second", "", rateOf("mte_relay_requests_total"))
 		add("Refusals a second", "", rateOf("mte_relay_refusals_total"))
 		add("Pairs", "", gaugeOf("mte_relay_pairs"))
-		add("Origin's first byte, median", unitSeconds, quantileOf("mte_relay_origin_seconds", 0.5))
-		add("Origin's first byte, 99th percentile", unitSeconds, quantileOf("mte_relay_origin_seconds", 0.99))
+		add("Origin, half within", unitSeconds, quantileOf("mte_relay_origin_seconds", 0.5))
+		add("Origin, 99 % within", unitSeconds, quantileOf("mte_relay_origin_seconds", 0.99))
 	}
 	add("Loops busy", unitShare, func(now, before *metric.Snapshot, seconds float64) float64 {
 		return rateOf("sluice_loop_busy_seconds_total")(now, before, seconds) / float64(g.cfg.Loops)

@@ -113,7 +113,7 @@ var sections = []Section{
 	}},
 	{"Process", []Setting{
 		{Name: "ADMIN_HOST", Kind: Host, Default: "127.0.0.1", field: func(c *Config) any { return &c.Admin.Listen.Host }, Help: "Address of the admin listener."},
-		{Name: "ADMIN_PORT", Kind: Port, Default: "9090", field: func(c *Config) any { return &c.Admin.Listen.Port }, Help: "Health, ready, metrics, drain."},
+		{Name: "ADMIN_PORT", Kind: Port, Default: "9090", field: func(c *Config) any { return &c.Admin.Listen.Port }, Help: "Health, ready, metrics, drain, the live page."},
 		{Name: "LOOPS", Kind: Count, Note: "GOMAXPROCS", derived: func(*Config) string { return itoa(defaultLoops()) }, field: func(c *Config) any { return &c.Loops }, Help: "Event loops."},
 		{Name: "DRAIN_SECONDS", Kind: Seconds, Default: "30", Zero: "none", field: func(c *Config) any { return &c.Lifecycle.Drain }, Help: "How long existing work may go on after SIGTERM."},
 		{Name: "LAME_DUCK_SECONDS", Kind: Seconds, Default: "0", Zero: "none", field: func(c *Config) any { return &c.Lifecycle.LameDuck }, Help: "How long new sessions are admitted after /ready turned 503."},
