@@ -27,11 +27,11 @@ const (
 	adminTimeout     = 10 * time.Second
 )
 
-func startAdmin(g *Gateway) (*admin, error) {
+// listenAdmin opens the listener; nobody is served before serve.
+func listenAdmin(g *Gateway) (*admin, error) {
 	at := g.cfg.Admin.Listen
 	a := &admin{g: g, done: make(chan struct{})}
 	if !at.On() {
-		close(a.done)
 		return a, nil
 	}
 	ln, err := net.Listen("tcp", at.Addr())
@@ -50,11 +50,19 @@ func startAdmin(g *Gateway) (*admin, error) {
 		CloseOnShutdown:    true,
 		Logger:             quietLogger{},
 	}
+	return a, nil
+}
+
+// serve begins to answer, once there is a whole gateway to tell of.
+func (a *admin) serve() {
+	if a.server == nil {
+		close(a.done)
+		return
+	}
 	go func() {
 		defer close(a.done)
-		a.server.Serve(patientListener{ln, g})
+		a.server.Serve(patientListener{a.ln, a.g})
 	}()
-	return a, nil
 }
 
 // acceptPause is how long the admin listener waits when accept failed, most

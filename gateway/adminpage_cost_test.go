@@ -80,6 +80,7 @@ func TestAcceptAdminPageCost(t *testing.T) {
 		t.Skip("the race detector takes time of its own")
 	}
 	s := serve(t, "ACCEPTORS=1", "CONNECTIONS_PER_ACCEPTOR=20000", "LOG_LEVEL=warn")
+	s.adminUp()
 	openIdle(t, s.addr, sockets)
 	if v, _ := s.metric("active_websockets"); int(v) != sockets {
 		t.Fatalf("%v sockets", v)

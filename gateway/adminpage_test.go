@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"image"
 	"image/color"
@@ -12,9 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/loop"
 )
 
 // value is an expression for the text of a row's first cell.
@@ -172,6 +176,63 @@ func TestAdminPageHeaders(t *testing.T) {
 	}
 	if a := httpDo(t, n.admin, "POST", "/drain", "X-Sluice-Admin:1", "Host:admin.example"); a.status != 403 {
 		t.Errorf("POST /drain with a name as its host: %d", a.status)
+	}
+}
+
+// The page answers while an event loop is stuck, and says so.
+func TestAdminPageOfAStuckLoop(t *testing.T) {
+	n := startNode(t, "CAPACITY_MUTATION_TIMEOUT_MS=3600000")
+	release := make(chan struct{})
+	defer close(release)
+	n.g.Loops()[1].Post(loop.Func(func(*loop.Loop) { <-release }))
+	var page string
+	if !poll(func() bool {
+		page = httpDo(t, n.admin, "GET", "/").body
+		return strings.Contains(page, `<p id="why">an event loop does not answer</p>`)
+	}) {
+		t.Fatalf("never told:\n%s", page)
+	}
+	if !strings.Contains(page, `<p id="state" class="not">not ready</p>`) {
+		t.Error("the page says that the node is ready")
+	}
+	// Its turn is not over, and counts.
+	series := `sluice_loop_longest_turn_seconds{loop="1"} `
+	if !poll(func() bool {
+		_, rest, _ := strings.Cut(httpDo(t, n.admin, "GET", "/metrics").body, series)
+		v, _, _ := strings.Cut(rest, "\n")
+		seconds, err := strconv.ParseFloat(v, 64)
+		return err == nil && seconds > 1
+	}) {
+		t.Error("the longest turn is not that of the stuck loop")
+	}
+	// What the ledger cannot say is left open, not 0.
+	if !strings.Contains(page, "– of 20,000") {
+		t.Error("the page counts sockets that nobody has counted")
+	}
+}
+
+// Samples take the place of older ones.
+func TestAdminPageHistoryIsBounded(t *testing.T) {
+	n := startNode(t)
+	const quarter = 180
+	fill := func() {
+		for range 2 * quarter {
+			n.g.Sample()
+		}
+	}
+	fill()
+	before := heapAfter()
+	fill()
+	if now := heapAfter(); now > before+512<<10 {
+		t.Errorf("the heap grew from %d to %d bytes", before, now)
+	}
+	a := httpDo(t, n.admin, "GET", "/live.json")
+	var u struct{ Charts [][3]string }
+	if err := json.Unmarshal([]byte(a.body), &u); err != nil || len(u.Charts) == 0 {
+		t.Fatalf("%v, %.200s", err, a.body)
+	}
+	if points := strings.Count(u.Charts[0][2], ","); points != quarter {
+		t.Errorf("%d points, expected %d", points, quarter)
 	}
 }
 

@@ -70,3 +70,6 @@ func StartLive(environ []string, log *slog.Logger, hup <-chan os.Signal) (*Gatew
 	g, err := w.start(contractTuning, w.boot(), hup)
 	return g, nil, err
 }
+
+// Sample takes a sample for the live page's charts, out of turn.
+func (g *Gateway) Sample() { g.history.sample(loop.Now()) }

@@ -119,6 +119,7 @@ func start(cfg *config.Config, log *slog.Logger, tune tuning, pending bool) (*Ga
 	g.memory = watchMemory(g)
 	g.certs.start()
 	g.history.begin()
+	g.admin.serve()
 	return g, nil
 }
 
@@ -147,7 +148,7 @@ func (g *Gateway) build() error {
 		}
 	}
 	var err error
-	g.admin, err = startAdmin(g)
+	g.admin, err = listenAdmin(g)
 	return err
 }
 

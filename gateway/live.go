@@ -27,20 +27,22 @@ import (
 type liveConfig struct {
 	environ []string
 	log     *slog.Logger
+	polled  *controlPlane // nil without CONTROL_PLANE_URL
+	cache   configCache   // empty for none
 
 	file    configSource
 	plane   configSource
-	polled  *controlPlane // nil without CONTROL_PLANE_URL
-	cache   configCache   // empty for none
 	applied *config.Config
 	notices config.Notices // of the version in force
 
-	failures  int    // polls of the control plane in a row that brought nothing
-	failure   string // what was logged of the last of them
-	failing   time.Time
-	g         *Gateway               // nil before start
+	failures int       // polls of the control plane in a row that brought nothing
+	failing  time.Time // when the first of them ended
+	failure  string    // what was logged of the last
+
 	uncounted []func(*metric.Config) // what happened before start
 
+	// Set by start.
+	g    *Gateway
 	hup  <-chan os.Signal // looks at once
 	quit chan struct{}
 	done chan struct{}
@@ -266,6 +268,9 @@ func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
 	}
 	if _, restart := w.applied.Diff(next); len(restart) > 0 {
 		return nil, &configFault{metric.ConfigRestart, []string{"needs a restart: " + strings.Join(restart, ", ")}}
+	}
+	if lines := unsupported(next); len(lines) > 0 {
+		return nil, &configFault{metric.ConfigUnusable, lines}
 	}
 	for _, n := range notices {
 		if !slices.Contains(w.notices, n) {
