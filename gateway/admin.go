@@ -18,7 +18,7 @@ import (
 type admin struct {
 	g      *Gateway
 	server *fasthttp.Server
-	ln     net.Listener
+	conns  *adminConns
 	done   chan struct{}
 }
 
@@ -38,7 +38,7 @@ func listenAdmin(g *Gateway) (*admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ADMIN_PORT: listening on %s: %w", at.Addr(), err)
 	}
-	a.ln = ln
+	a.conns = newAdminConns(patientListener{ln, g})
 	a.server = &fasthttp.Server{
 		Handler:            a.handle,
 		Name:               "sluice",
@@ -61,7 +61,7 @@ func (a *admin) serve() {
 	}
 	go func() {
 		defer close(a.done)
-		a.server.Serve(patientListener{a.ln, a.g})
+		a.server.Serve(a.conns)
 	}()
 }
 
@@ -87,14 +87,6 @@ func (p patientListener) Accept() (net.Conn, error) {
 		}
 		time.Sleep(acceptPause)
 	}
-}
-
-func (a *admin) stop() {
-	if a.server != nil {
-		a.ln.Close()
-		a.server.Shutdown()
-	}
-	<-a.done
 }
 
 func (a *admin) handle(ctx *fasthttp.RequestCtx) {

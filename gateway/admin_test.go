@@ -7,6 +7,11 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"sluice/gateway/config"
 )
 
 // scriptedListener fails as told and then ends.
@@ -38,5 +43,44 @@ func TestAdminAcceptsAgain(t *testing.T) {
 	c.Close()
 	if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed listener gives %v", err)
+	}
+}
+
+// A connection on which nothing was ever asked, as browsers keep them, does not
+// hold up the end.
+func TestAdminStopsAtOnce(t *testing.T) {
+	var g *Gateway
+	for try := 0; ; try++ {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		ln.Close()
+		cfg, faults, _ := config.Load([]string{"PASEO_RELAY_PORT=0", "PORT=" + port, "ADMIN_PORT=1", "LOOPS=1", "DEFAULT_POOL_SIZE=1"}, nil)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		cfg.Admin.Listen.Port = cfg.MTE.Listen.Port + 1
+		if g, err = Start(cfg, slog.New(slog.DiscardHandler)); err == nil {
+			break
+		}
+		if try == 20 {
+			t.Fatal(err)
+		}
+	}
+	c, err := net.Dial("tcp", g.cfg.Admin.Listen.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// It is the server's when an answer to a later one has come.
+	if status, _, err := fasthttp.Get(nil, "http://"+g.cfg.Admin.Listen.Addr()+"/health"); status != 200 {
+		t.Fatal(status, err)
+	}
+	began := time.Now()
+	g.Stop()
+	if took := time.Since(began); took > 10*adminGrace {
+		t.Errorf("stopping took %v", took)
 	}
 }

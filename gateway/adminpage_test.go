@@ -43,9 +43,16 @@ func pagedNode(t *testing.T) (n *liveNode, relay *node) {
 	return n, relay
 }
 
-// The page has its numbers without script, in a stock browser.
-func TestAdminPageWithoutScript(t *testing.T) {
+// What a stock browser makes of the page and of the relay.
+func TestInBrowser(t *testing.T) {
 	b := startBrowser(t)
+	t.Run("page without script", func(t *testing.T) { pageWithoutScript(t, b) })
+	t.Run("page with script", func(t *testing.T) { pageLive(t, b) })
+	t.Run("WebSocket", func(t *testing.T) { browserWebSocket(t, b) })
+}
+
+// The page has its numbers without script.
+func pageWithoutScript(t *testing.T, b *browser) {
 	n, relay := pagedNode(t)
 	s, c := relay.v1pair()
 	c.text("hello")
@@ -53,7 +60,7 @@ func TestAdminPageWithoutScript(t *testing.T) {
 	if _, err := newMTEClient(t, n.mteNode, "secret-host.test").pair(); err != nil {
 		t.Fatal(err)
 	}
-	p := b.open("http://"+n.admin+"/", withoutScript)
+	p := b.open(t, "http://"+n.admin+"/", withoutScript)
 	f := func(name, want string) {
 		t.Helper()
 		if got := p.eval(value(name)); got != want {
@@ -81,12 +88,11 @@ func TestAdminPageWithoutScript(t *testing.T) {
 // With script the numbers follow, without loading the page again; dark and light
 // differ, a phone needs no scrolling to the side, nothing is asked of anybody
 // else, the console stays empty, and nothing tells of a peer.
-func TestAdminPageLive(t *testing.T) {
-	b := startBrowser(t)
+func pageLive(t *testing.T, b *browser) {
 	n, relay := pagedNode(t)
 	sid := "the-id-of-nobody-elses-session"
 	relay.v1("server", sid)
-	p := b.open("http://" + n.admin + "/")
+	p := b.open(t, "http://"+n.admin+"/")
 	p.eval(`window.same = true`)
 	p.until(value("WebSockets"), "1 of 20,000")
 	c := relay.v1("client", sid)
@@ -237,12 +243,11 @@ func TestAdminPageHistoryIsBounded(t *testing.T) {
 }
 
 // A stock browser talks through the relay.
-func TestBrowserWebSocket(t *testing.T) {
-	b := startBrowser(t)
+func browserWebSocket(t *testing.T, b *browser) {
 	n := startNode(t)
 	s := n.v1("server", "a-browser")
-	p := b.open(startTestOrigin(t, http.NotFoundHandler()) + "/")
-	p.eval(`(() => { window.got = []; window.ws = new WebSocket("ws://` + n.addr + `/ws?` + wsQuery("a-browser", "client", 1, "-") + `");
+	p := b.open(t, startTestOrigin(t, http.NotFoundHandler())+"/")
+	p.await(`(() => { window.got = []; window.ws = new WebSocket("ws://` + n.addr + `/ws?` + wsQuery("a-browser", "client", 1, "-") + `");
 		ws.binaryType = "arraybuffer";
 		ws.onmessage = m => got.push(typeof m.data === "string" ? m.data : m.data.byteLength);
 		ws.onclose = e => got.push(e.code + " " + e.reason);
@@ -293,7 +298,7 @@ func TestAdminPagePictures(t *testing.T) {
 		relay.v1("client", relay.sid()).leave(1000)
 		time.Sleep(4 * time.Second)
 	}
-	p := b.open("http://" + n.admin + "/")
+	p := b.open(t, "http://"+n.admin+"/")
 	p.size(1000, 780, false)
 	for _, scheme := range []string{"light", "dark"} {
 		p.scheme(scheme)

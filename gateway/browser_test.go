@@ -17,7 +17,6 @@ import (
 // A browser is a Chromium without a window, driven by its DevTools protocol. It
 // has a profile of its own and talks to nobody but the pages that a test opens.
 type browser struct {
-	t    testing.TB
 	ws   *websocket.Conn
 	send sync.Mutex
 
@@ -66,7 +65,7 @@ func startBrowser(t testing.TB) *browser {
 		cmd.Wait()
 		close(gone)
 	}()
-	b := &browser{t: t, waiting: make(map[int]chan devtoolsMessage), tabs: make(map[string]*tab)}
+	b := &browser{waiting: make(map[int]chan devtoolsMessage), tabs: make(map[string]*tab)}
 	t.Cleanup(func() {
 		if b.ws != nil {
 			b.ws.WriteJSON(map[string]any{"id": 1 << 30, "method": "Browser.close"})
@@ -172,6 +171,7 @@ func (b *browser) call(session, method string, params, result any) error {
 
 // A tab is one page, and what became known of it.
 type tab struct {
+	t       testing.TB
 	b       *browser
 	session string
 
@@ -180,15 +180,17 @@ type tab struct {
 	errors   []string // of the console
 }
 
-// open opens a page in a tab of its own and waits until it has loaded. before
-// prepares the tab.
-func (b *browser) open(url string, before ...func(*tab)) *tab {
-	b.t.Helper()
+// open opens a page in a tab of its own for a test, and waits until it has loaded.
+// before prepares the tab.
+func (b *browser) open(t testing.TB, url string, before ...func(*tab)) *tab {
+	t.Helper()
 	var target struct{ TargetID string }
 	var attached struct{ SessionID string }
-	b.must("", "Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	b.must("", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	p := &tab{b: b, session: attached.SessionID}
+	p := &tab{t: t, b: b}
+	p.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	t.Cleanup(func() { b.call("", "Target.closeTarget", map[string]any{"targetId": target.TargetID}, nil) })
+	p.must("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	p.session = attached.SessionID
 	b.mu.Lock()
 	b.tabs[p.session] = p
 	b.mu.Unlock()
@@ -200,21 +202,16 @@ func (b *browser) open(url string, before ...func(*tab)) *tab {
 	}
 	p.must("Page.navigate", map[string]any{"url": url}, nil)
 	if !poll(func() bool { return p.eval(`document.readyState + location.href`) == "complete"+url }) {
-		b.t.Fatalf("%s does not load", url)
+		t.Fatalf("%s does not load", url)
 	}
 	return p
 }
 
-func (b *browser) must(session, method string, params, result any) {
-	b.t.Helper()
-	if err := b.call(session, method, params, result); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (p *tab) must(method string, params, result any) {
-	p.b.t.Helper()
-	p.b.must(p.session, method, params, result)
+	p.t.Helper()
+	if err := p.b.call(p.session, method, params, result); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // event notes requests and whatever a console would show in red.
@@ -243,9 +240,20 @@ func (p *tab) event(m devtoolsMessage) {
 	}
 }
 
-// eval returns what an expression, or the promise that it is, comes to, as text.
+// eval returns what an expression comes to, as text.
 func (p *tab) eval(expression string) string {
-	p.b.t.Helper()
+	p.t.Helper()
+	return p.evaluate(expression, false)
+}
+
+// await is eval of a promise that is kept.
+func (p *tab) await(expression string) string {
+	p.t.Helper()
+	return p.evaluate(expression, true)
+}
+
+func (p *tab) evaluate(expression string, await bool) string {
+	p.t.Helper()
 	var r struct {
 		Result           struct{ Value any }
 		ExceptionDetails *struct {
@@ -253,19 +261,27 @@ func (p *tab) eval(expression string) string {
 			Exception struct{ Description string }
 		}
 	}
-	p.must("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &r)
+	var err error
+	poll(func() bool {
+		err = p.b.call(p.session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": await, "returnByValue": true}, &r)
+		// A page that is just being loaded has no place for it.
+		return err == nil || !strings.Contains(err.Error(), "context") && !strings.Contains(err.Error(), "navigated")
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	if x := r.ExceptionDetails; x != nil {
-		p.b.t.Fatalf("%s: %s %s", expression, x.Text, x.Exception.Description)
+		p.t.Fatalf("%s: %s %s", expression, x.Text, x.Exception.Description)
 	}
 	return fmt.Sprint(r.Result.Value)
 }
 
 // until waits for an expression to come to a value.
 func (p *tab) until(expression, want string) {
-	p.b.t.Helper()
+	p.t.Helper()
 	var got string
 	if !poll(func() bool { got = p.eval(expression); return got == want }) {
-		p.b.t.Fatalf("%s is %q, expected %q", expression, got, want)
+		p.t.Fatalf("%s is %q, expected %q", expression, got, want)
 	}
 }
 
@@ -283,18 +299,18 @@ func withoutScript(p *tab) {
 }
 
 func (p *tab) scheme(name string) {
-	p.b.t.Helper()
+	p.t.Helper()
 	p.must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": name}}}, nil)
 }
 
 func (p *tab) size(width, height int, mobile bool) {
-	p.b.t.Helper()
+	p.t.Helper()
 	p.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}, nil)
 }
 
 // picture returns what the tab shows, as PNG.
 func (p *tab) picture() []byte {
-	p.b.t.Helper()
+	p.t.Helper()
 	var r struct{ Data []byte }
 	p.must("Page.captureScreenshot", map[string]any{"format": "png"}, &r)
 	return r.Data
