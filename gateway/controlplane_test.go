@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -122,9 +123,10 @@ func TestControlPlaneFetchFailure(t *testing.T) {
 	f("cut gzip", raw(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(cut), cut)), metric.PollEncoding)
 	f("another coding", raw("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}"), metric.PollEncoding)
 	// Nobody whom the system trusts vouches for it.
-	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	secure.StartTLS()
 	t.Cleanup(secure.Close)
-	secure.Config.ErrorLog = nil
 	f("a stranger's certificate", secure.URL, metric.PollTLS)
 	f("plain text where TLS belongs", "https"+strings.TrimPrefix(raw("HTTP/1.1 400 No\r\n\r\n"), "http"), metric.PollTLS)
 }

@@ -326,10 +326,17 @@ func someOf(hosts []string) string {
 	return strings.Join(hosts, ", ")
 }
 
+// mostFaults is how many lines a refused version gets.
+const mostFaults = 20
+
 // refuse keeps the old version.
 func (w *liveConfig) refuse(from string, fault *configFault) {
 	w.count(func(m *metric.Config) { m.Refused(fault.cause) })
-	for _, line := range fault.lines {
+	lines := fault.lines
+	if more := len(lines) - mostFaults; more > 0 {
+		lines = append(slices.Clone(lines[:mostFaults]), "and "+strconv.Itoa(more)+" more; sluice check-config shows them all")
+	}
+	for _, line := range lines {
 		w.log.Error("new settings refused, the old ones stay", "from", from, "cause", fault.cause.String(), "fault", line)
 	}
 }

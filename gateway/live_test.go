@@ -80,7 +80,15 @@ func TestLiveControlPlaneFaults(t *testing.T) {
 	version("an unknown key", "settings", settingsText(with(domains, map[string]any{"MAX_REQUEST_BODY_MIB": 2, "MAX_REQUEST_BODY": 2})))
 	version("a file of its own", "settings", settingsText(with(domains, map[string]any{"MAX_REQUEST_BODY_MIB": 2, "CONFIG_FILE": "/etc/passwd"})))
 	version("a short secret", "settings", `{"DOMAIN_MAP":{"localhost":{"upstream":"http://127.0.0.1:1","client_id_secret":"of-a-domain"}}}`)
-	version("another port", "restart", settingsText(with(domains, map[string]any{"MAX_REQUEST_BODY_MIB": 2, "PASEO_RELAY_INGRESS_WEIGHT": 2})))
+	many := make(map[string]any)
+	for i := range 1000 {
+		many[fmt.Sprint("UNKNOWN_", i)] = i
+	}
+	version("very many faults", "settings", settingsText(many))
+	if lines := n.log.with(`UNKNOWN_`); len(lines) != 20 {
+		t.Errorf("%d lines of a version with a thousand faults", len(lines))
+	}
+	version("another weight", "restart", settingsText(with(domains, map[string]any{"MAX_REQUEST_BODY_MIB": 2, "PASEO_RELAY_INGRESS_WEIGHT": 2})))
 	version("another token", "restart", settingsText(with(domains, map[string]any{"MAX_REQUEST_BODY_MIB": 2, "CONTROL_PLANE_TOKEN_FILE": "/tmp/token"})))
 
 	failed := func(name, cause string, script http.HandlerFunc) {

@@ -29,7 +29,7 @@ const (
 	ConfigSettings
 	// ConfigRestart: a setting differs that only a restart can change.
 	ConfigRestart
-	// ConfigUnusable: a role cannot work with it: an upstream that cannot be resolved to a target.
+	// ConfigUnusable: legal, but this process cannot work with it, such as an upstream it cannot use.
 	ConfigUnusable
 
 	configRefusals
