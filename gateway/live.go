@@ -269,9 +269,6 @@ func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
 	if _, restart := w.applied.Diff(next); len(restart) > 0 {
 		return nil, &configFault{metric.ConfigRestart, []string{"needs a restart: " + strings.Join(restart, ", ")}}
 	}
-	if lines := unsupported(next); len(lines) > 0 {
-		return nil, &configFault{metric.ConfigUnusable, lines}
-	}
 	for _, n := range notices {
 		if !slices.Contains(w.notices, n) {
 			w.log.Log(context.Background(), n.Level, n.Text)

@@ -244,7 +244,7 @@ func TestCommandsOverTLS(t *testing.T) {
 	}
 	check := func(what string, want int, env ...string) {
 		t.Helper()
-		if code := gateway.CheckConfig(append([]string{"PASEO_RELAY_PORT=0"}, env...)); code != want {
+		if code := gateway.CheckConfig(append([]string{"PASEO_RELAY_PORT=0"}, env...), io.Discard, io.Discard); code != want {
 			t.Errorf("%s: %d", what, code)
 		}
 	}
