@@ -40,6 +40,8 @@ func serve(environ []string, tune tuning) int {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // which would end the process otherwise
 	pending := w.boot()
+	w.notifier = dialNotifier(environ, os.Getpid(), log)
+	defer w.notifier.stop()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	g, err := w.start(tune, pending, hup)
@@ -48,6 +50,8 @@ func serve(environ []string, tune tuning) int {
 		return 1
 	}
 	signal.Notify(g.certs.hup, syscall.SIGHUP)
+	w.notifier.ready(g)
+	w.notifier.watch(g)
 	return g.Wait(signals)
 }
 

@@ -112,6 +112,7 @@ func (g *Gateway) Wait(signals <-chan os.Signal) int {
 	case s := <-signals:
 		g.log.Info("stopping", "signal", s.String(), "lame_duck", g.cfg.Lifecycle.LameDuck, "drain", g.cfg.Lifecycle.Drain,
 			"hint", "a second signal exits at once")
+		g.notifier.stopping(g.cfg.Lifecycle.LameDuck + g.cfg.Lifecycle.Drain)
 	}
 	done := make(chan struct{})
 	go func() {

@@ -73,3 +73,14 @@ func StartLive(environ []string, log *slog.Logger, hup <-chan os.Signal) (*Gatew
 
 // Sample takes a sample for the live page's charts, out of turn.
 func (g *Gateway) Sample() { g.history.sample(loop.Now()) }
+
+// BeatOf is how often a supervisor hears of the process with this id.
+func BeatOf(environ []string, pid int) time.Duration { return beatOf(environ, pid) }
+
+// Notify tells the supervisor of environ about a gateway of this process, as Serve does.
+func Notify(g *Gateway, environ ...string) (stop func()) {
+	n := dialNotifier(environ, os.Getpid(), g.log)
+	n.ready(g)
+	n.watch(g)
+	return n.stop
+}

@@ -60,6 +60,7 @@ type Gateway struct {
 	admin    *admin
 	history  *history
 	live     *liveConfig // nil when nothing watches the settings
+	notifier *notifier   // nil without a supervisor; liveConfig.start sets it before anything uses it
 
 	configVersion atomic.Uint64
 	configPending atomic.Bool  // no version of the control plane is in force

@@ -42,7 +42,9 @@ type liveConfig struct {
 	uncounted []func(*metric.Config) // what happened before start
 
 	// Set by start.
-	g    *Gateway
+	g        *Gateway
+	notifier *notifier // nil without a supervisor
+
 	hup  <-chan os.Signal // looks at once
 	quit chan struct{}
 	done chan struct{}
@@ -71,7 +73,7 @@ func (w *liveConfig) start(tune tuning, pending bool, hup <-chan os.Signal) (*Ga
 	if err != nil {
 		return nil, err
 	}
-	w.g, w.hup, g.live = g, hup, w
+	w.g, w.hup, g.live, g.notifier = g, hup, w, w.notifier
 	for _, f := range w.uncounted {
 		f(g.process.Config)
 	}
@@ -109,8 +111,10 @@ func (w *liveConfig) run() {
 			w.lookAtPlane()
 			plane.Reset(w.untilNext())
 		case <-w.hup:
-			w.lookAtFile()
-			w.lookAtPlane()
+			w.g.notifier.reload(w.g, func() {
+				w.lookAtFile()
+				w.lookAtPlane()
+			})
 			plane.Reset(w.untilNext())
 		}
 	}

@@ -104,7 +104,7 @@ func (n *node) turned() {
 }
 
 func fullName(s string) string {
-	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_", "REDIS_", "SLUICE_", "PROXY_", "TRUSTED_", "TLS_"} {
+	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_", "REDIS_", "SLUICE_", "PROXY_", "TRUSTED_", "TLS_", "CONFIG_", "NOTIFY_", "WATCHDOG_"} {
 		if strings.HasPrefix(s, p) {
 			return s
 		}
@@ -386,6 +386,12 @@ func (l *logLines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(b)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 // with returns the lines that hold s.

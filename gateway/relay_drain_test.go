@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"slices"
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 type served struct {
 	*node
 	cmd  *exec.Cmd
-	out  bytes.Buffer
+	out  logLines
 	exit chan int
 }
 
@@ -53,7 +52,7 @@ func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 		s.cmd.Env = append(s.cmd.Env, testTLS("PASEO_RELAY_")...)
 	}
 	noteTLS(s.addr, s.cmd.Env)
-	s.cmd.Stderr = &s.out
+	s.cmd.Stderr, s.log = &s.out, &s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
