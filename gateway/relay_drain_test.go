@@ -16,6 +16,9 @@ import (
 
 // TestMain lets the test binary be a gateway of its own, for what ends a process.
 func TestMain(m *testing.M) {
+	if spec := os.Getenv("SLUICE_TEST_CONTAINER"); spec != "" {
+		enterContainer(spec)
+	}
 	if os.Getenv("SLUICE_TEST_SERVE") != "" {
 		if lease, err := time.ParseDuration(os.Getenv("SLUICE_TEST_LEASE")); err == nil {
 			os.Exit(gateway.ServeFleetNode(os.Environ(), lease))
