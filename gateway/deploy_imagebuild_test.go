@@ -20,7 +20,7 @@ type builder struct {
 func newBuilder(t *testing.T) builder {
 	t.Helper()
 	if _, err := exec.LookPath("buildah"); err != nil {
-		t.Skip("buildah is not installed (scripts/deps all)")
+		t.Skip("buildah is not installed (scripts/deps accept)")
 	}
 	if os.Getuid() != 0 {
 		t.Skip("building in a chroot needs root")

@@ -32,7 +32,7 @@ func program(t testing.TB, name string) string {
 			return path
 		}
 	}
-	t.Skipf("%s is not installed: scripts/deps", name)
+	t.Skipf("%s is not installed: scripts/deps test, scripts/deps accept", name)
 	return ""
 }
 
