@@ -169,7 +169,7 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 		for _, v := range s.Volumes {
-			if from, _, _ := strings.Cut(v, ":"); !exists(deployDir + "/compose/" + from) {
+			if from, _, _ := strings.Cut(v, ":"); !fileExists(deployDir + "/compose/" + from) {
 				t.Errorf("%s mounts %s, which is not there", name, from)
 			}
 		}
@@ -189,7 +189,7 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
-func exists(name string) bool {
+func fileExists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
 }
@@ -237,7 +237,7 @@ func (p *proxyEnd) serve(c *net.TCPConn) {
 	defer c.Close()
 	c.SetReadDeadline(time.Now().Add(patience))
 	in := bufio.NewReader(c)
-	client, err := readProxyHeader(in)
+	client, err := readHAProxyHeader(in)
 	p.mu.Lock()
 	switch {
 	case err != nil:
@@ -264,9 +264,9 @@ func (p *proxyEnd) serve(c *net.TCPConn) {
 	io.Copy(c, up)
 }
 
-// readProxyHeader reads a header of version 2 and returns the client's address,
+// readHAProxyHeader reads a header of version 2 and returns the client's address,
 // none for a connection of the proxy itself.
-func readProxyHeader(r io.Reader) (client string, err error) {
+func readHAProxyHeader(r io.Reader) (client string, err error) {
 	var h [16]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return "", err
@@ -296,18 +296,18 @@ func (p *proxyEnd) has(client net.Addr) bool {
 // TestDeployHAProxy runs HAProxy with the shipped file in front of two replicas.
 func TestDeployHAProxy(t *testing.T) {
 	t.Parallel()
-	haproxy := program(t, "haproxy")
-	mustRun(t, haproxy, "-c", "-q", "-f", deployDir+"/compose/haproxy.cfg")
+	haproxy := debianProgram(t, "haproxy")
+	mustPass(t, haproxy, "-c", "-q", "-f", deployDir+"/compose/haproxy.cfg")
 
 	a, b := serve(t, "DRAIN_SECONDS=0"), serve(t, "DRAIN_SECONDS=0")
 	ends := []*proxyEnd{startProxyEnd(t, a.addr), startProxyEnd(t, b.addr)}
 	relay, encrypting, health := nextPort(), nextPort(), nextPort()
-	conf := save(t, t.TempDir(), "haproxy.cfg", rewritten(t, "compose/haproxy.cfg",
+	conf := savedFile(t, t.TempDir(), "haproxy.cfg", rewritten(t, "compose/haproxy.cfg",
 		"bind :4000", "bind 127.0.0.1:"+relay, "bind :8080", "bind 127.0.0.1:"+encrypting, "bind 127.0.0.1:8404", "bind 127.0.0.1:"+health,
 		"sluice-a:4000", ends[0].addr, "sluice-b:4000", ends[1].addr, "inter 2s", "inter 100ms", "maxconn 60000", "maxconn 1000",
 		// What is said to the other port is the relay's here, too.
 		"sluice-a:8080 check port 4000", ends[0].addr+" check", "sluice-b:8080 check port 4000", ends[1].addr+" check")+"\n")
-	log := daemon(t, nil, haproxy, "-db", "-f", conf)
+	log := startProgram(t, nil, haproxy, "-db", "-f", conf)
 	at := "127.0.0.1:" + relay
 	untilListening(t, at, log)
 

@@ -23,9 +23,9 @@ import (
 	"time"
 )
 
-// program finds a program of Debian's, some of which live where a user's PATH
+// debianProgram finds a program of Debian's, some of which live where a user's PATH
 // does not look.
-func program(t testing.TB, name string) string {
+func debianProgram(t testing.TB, name string) string {
 	t.Helper()
 	for _, name := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -52,8 +52,8 @@ func rewritten(t testing.TB, file string, oldnew ...string) string {
 	return strings.NewReplacer(oldnew...).Replace(string(text))
 }
 
-// save writes a file of the test's and returns its path.
-func save(t testing.TB, dir, name, text string) string {
+// savedFile writes a file of the test's and returns its path.
+func savedFile(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -62,16 +62,16 @@ func save(t testing.TB, dir, name, text string) string {
 	return path
 }
 
-// mustRun runs a program that only checks something.
-func mustRun(t testing.TB, name string, args ...string) {
+// mustPass runs a program that only checks something.
+func mustPass(t testing.TB, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
 }
 
-// daemon runs a program until the end of the test.
-func daemon(t testing.TB, env []string, name string, args ...string) *logLines {
+// startProgram runs a program until the end of the test.
+func startProgram(t testing.TB, env []string, name string, args ...string) *logLines {
 	t.Helper()
 	out := new(logLines)
 	cmd := exec.Command(name, args...)
@@ -104,8 +104,8 @@ func untilListening(t testing.TB, addr string, log fmt.Stringer) {
 	}
 }
 
-// selfSigned writes a certificate and its key.
-func selfSigned(t testing.TB, dir, name string) (cert, key string) {
+// nginxCertificate writes a certificate and its key.
+func nginxCertificate(t testing.TB, dir, name string) (cert, key string) {
 	t.Helper()
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -123,8 +123,8 @@ func selfSigned(t testing.TB, dir, name string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert = save(t, dir, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	key = save(t, dir, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
+	cert = savedFile(t, dir, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	key = savedFile(t, dir, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
 	return cert, key
 }
 
@@ -244,23 +244,23 @@ func reroutes(t testing.TB, target string) (addr string) {
 
 func TestDeployNginx(t *testing.T) {
 	t.Parallel()
-	nginx := program(t, "nginx")
+	nginx := debianProgram(t, "nginx")
 	b := startBehindProxy(t)
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // its workers are nobody's
 		t.Fatal(err)
 	}
 	main := func(name, snippet string) (conf string) {
-		return save(t, dir, name, "daemon off;\nmaster_process off;\npid "+dir+"/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"+
+		return savedFile(t, dir, name, "daemon off;\nmaster_process off;\npid "+dir+"/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n"+
 			"client_body_temp_path "+dir+"/b;\nproxy_temp_path "+dir+"/p;\nfastcgi_temp_path "+dir+"/f;\nuwsgi_temp_path "+dir+"/u;\nscgi_temp_path "+dir+"/s;\n"+snippet+"}\n")
 	}
 	// As it is shipped, with certificates that exist.
-	rc, rk := selfSigned(t, dir, "relay.example")
-	ac, ak := selfSigned(t, dir, "api.example")
+	rc, rk := nginxCertificate(t, dir, "relay.example")
+	ac, ak := nginxCertificate(t, dir, "api.example")
 	tls := main("tls.conf", rewritten(t, "nginx/sluice.conf",
 		"listen 443 ssl;", "listen 127.0.0.1:"+nextPort()+" ssl;",
 		"/etc/ssl/sluice/relay.pem", rc, "/etc/ssl/sluice/relay.key", rk, "/etc/ssl/sluice/api.pem", ac, "/etc/ssl/sluice/api.key", ak))
-	mustRun(t, nginx, "-t", "-q", "-p", dir, "-c", tls)
+	mustPass(t, nginx, "-t", "-q", "-p", dir, "-c", tls)
 
 	// The same on plain ports, one replica knowing that the other owns everything.
 	run := func(other string) (addr string) {
@@ -271,7 +271,7 @@ func TestDeployNginx(t *testing.T) {
 			"    ssl_certificate     /etc/ssl/sluice/api.pem;\n", "", "    ssl_certificate_key /etc/ssl/sluice/api.key;\n", "",
 			"10.0.0.11:4000", other, "10.0.0.12:4000", b.relay,
 			"    server 10.0.0.11:8080 max_fails=2 fail_timeout=5s;\n", "", "10.0.0.12:8080", b.mte))
-		log := daemon(t, nil, nginx, "-p", dir, "-c", conf)
+		log := startProgram(t, nil, nginx, "-p", dir, "-c", conf)
 		untilListening(t, "127.0.0.1:"+port, log)
 		return "127.0.0.1:" + port
 	}
@@ -301,7 +301,7 @@ func TestDeployNginx(t *testing.T) {
 
 func TestDeployCaddy(t *testing.T) {
 	t.Parallel()
-	caddy := program(t, "caddy")
+	caddy := debianProgram(t, "caddy")
 	b := startBehindProxy(t)
 	dir := t.TempDir()
 	home := []string{"HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "XDG_DATA_HOME=" + dir}
@@ -312,10 +312,10 @@ func TestDeployCaddy(t *testing.T) {
 	}
 	relay, mte := nextPort(), nextPort()
 	_, health, _ := net.SplitHostPort(b.relay)
-	conf := save(t, dir, "Caddyfile", "{\n\tadmin off\n}\n"+rewritten(t, "caddy/Caddyfile",
+	conf := savedFile(t, dir, "Caddyfile", "{\n\tadmin off\n}\n"+rewritten(t, "caddy/Caddyfile",
 		"relay.example {", "http://:"+relay+" {\n\tbind 127.0.0.1", "api.example {", "http://:"+mte+" {\n\tbind 127.0.0.1",
 		"10.0.0.11:4000 10.0.0.12:4000", b.relay, "10.0.0.11:8080 10.0.0.12:8080", b.mte, "health_port 4000", "health_port "+health))
-	log := daemon(t, home, caddy, "run", "--adapter", "caddyfile", "--config", conf)
+	log := startProgram(t, home, caddy, "run", "--adapter", "caddyfile", "--config", conf)
 	untilListening(t, "127.0.0.1:"+mte, log)
 	b.throughProxy(t, "127.0.0.1:"+relay, "127.0.0.1:"+mte)
 	if a := httpDo(t, "127.0.0.1:"+relay, "GET", "/metrics"); a.status != 404 {

@@ -42,7 +42,7 @@ func TestReadmeLinks(t *testing.T) {
 			if !places[to] {
 				t.Errorf("no chapter %s", to)
 			}
-		case !exists(topDir + "/" + to):
+		case !fileExists(topDir + "/" + to):
 			t.Errorf("no file %s", to)
 		default:
 			linked[strings.TrimPrefix(to, "scripts/deploy/")] = true

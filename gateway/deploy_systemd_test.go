@@ -95,9 +95,9 @@ func TestSystemdUnit(t *testing.T) {
 // the service is.
 func TestSystemdVerifies(t *testing.T) {
 	t.Parallel()
-	analyze := program(t, "systemd-analyze")
+	analyze := debianProgram(t, "systemd-analyze")
 	// The program is not installed where this runs.
-	file := save(t, t.TempDir(), "sluice.service", rewritten(t, "systemd/sluice.service", "/usr/local/bin/sluice", "/bin/true"))
+	file := savedFile(t, t.TempDir(), "sluice.service", rewritten(t, "systemd/sluice.service", "/usr/local/bin/sluice", "/bin/true"))
 	out, err := exec.Command(analyze, "verify", "--man=no", file).CombinedOutput()
 	if err != nil || strings.Contains(string(out), file) {
 		t.Errorf("verify: %v\n%s", err, out)
@@ -141,7 +141,7 @@ func TestSystemdFilter(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector has calls of its own")
 	}
-	analyze, strace := program(t, "systemd-analyze"), program(t, "strace")
+	analyze, strace := debianProgram(t, "systemd-analyze"), debianProgram(t, "strace")
 	u := readUnit(t)
 	filters := u["Service.SystemCallFilter"]
 	if !slices.Equal(filters, []string{"@system-service", "~@privileged @resources"}) {
@@ -158,7 +158,7 @@ func TestSystemdFilter(t *testing.T) {
 	}
 
 	s := serve(t, "DRAIN_SECONDS=0")
-	file := save(t, t.TempDir(), "calls", "")
+	file := savedFile(t, t.TempDir(), "calls", "")
 	// The process runs already, so that what the tests' own start does is left out;
 	// the image's start is the Go runtime's.
 	tracer := exec.Command(strace, "-f", "-qq", "-o", file, "-p", strconv.Itoa(s.cmd.Process.Pid))
@@ -217,7 +217,7 @@ func TestSysctls(t *testing.T) {
 			continue
 		}
 		key, value, ok := strings.Cut(line, " = ")
-		if path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/"); !ok || value == "" || exists("/proc/sys/net/core/somaxconn") && !exists(path) {
+		if path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/"); !ok || value == "" || fileExists("/proc/sys/net/core/somaxconn") && !fileExists(path) {
 			t.Errorf("%q: no %s", line, path)
 		}
 	}
