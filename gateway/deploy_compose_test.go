@@ -287,6 +287,11 @@ func readHAProxyHeader(r io.Reader) (client string, err error) {
 	return "", fmt.Errorf("a PROXY header that nobody expects: %x %x", h, body)
 }
 
+func (p *proxyEnd) port() string {
+	_, port, _ := net.SplitHostPort(p.addr)
+	return port
+}
+
 func (p *proxyEnd) has(client net.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,7 +311,7 @@ func TestDeployHAProxy(t *testing.T) {
 		"bind :4000", "bind 127.0.0.1:"+relay, "bind :8080", "bind 127.0.0.1:"+encrypting, "bind 127.0.0.1:8404", "bind 127.0.0.1:"+health,
 		"sluice-a:4000", ends[0].addr, "sluice-b:4000", ends[1].addr, "inter 2s", "inter 100ms", "maxconn 60000", "maxconn 1000",
 		// What is said to the other port is the relay's here, too.
-		"sluice-a:8080 check port 4000", ends[0].addr+" check", "sluice-b:8080 check port 4000", ends[1].addr+" check")+"\n")
+		"sluice-a:8080 check port 4000", ends[0].addr+" check port "+ends[0].port(), "sluice-b:8080 check port 4000", ends[1].addr+" check port "+ends[1].port())+"\n")
 	log := startProgram(t, nil, haproxy, "-db", "-f", conf)
 	at := "127.0.0.1:" + relay
 	untilListening(t, at, log)

@@ -213,7 +213,7 @@ func (b behindProxy) throughProxy(t testing.TB, relay, mte string) {
 	}
 	res := do("POST", "/upload", bytes.NewReader(make([]byte, 3<<20)))
 	if text, err := io.ReadAll(res.Body); string(text) != "3145728 <nil>" {
-		t.Errorf("the upload: %d %q %v", res.StatusCode, text, err)
+		t.Fatalf("the upload: %d %q %v", res.StatusCode, text, err)
 	}
 	if got, _, _ := strings.Cut(<-b.forwarded, ","); got != "127.0.0.1" {
 		t.Errorf("X-Forwarded-For begins with %q", got)
@@ -223,7 +223,11 @@ func (b behindProxy) throughProxy(t testing.TB, relay, mte string) {
 	if line, err := lines.ReadString('\n'); line != "first\n" {
 		t.Fatalf("the stream begins with %q %v", line, err)
 	}
-	b.more <- struct{}{}
+	select {
+	case b.more <- struct{}{}:
+	case <-time.After(patience):
+		t.Fatal("the origin is not there any more")
+	}
 	if line, err := lines.ReadString('\n'); line != "second\n" {
 		t.Errorf("the stream goes on with %q %v", line, err)
 	}
