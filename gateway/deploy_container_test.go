@@ -112,7 +112,7 @@ func filesBelow(t *testing.T, dir string) (names []string) {
 
 // runImage starts a container of the image, asks its health check, and stops it
 // while sessions live.
-func runImage(t *testing.T, root string, im image) {
+func runImage(t *testing.T, root string, im imageSpec) {
 	if err := os.Mkdir(root+"/proc", 0o755); err != nil { // engines mount it
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ const (
 	deployDir = "../scripts/deploy"
 )
 
-// An image is what a Dockerfile says about the container it makes: the
+// An imageSpec is what a Dockerfile says about the container it makes: the
 // instructions of its last stage, and the RUN lines of those before.
-type image struct {
+type imageSpec struct {
 	from       string
 	copies     [][]string // source and destination in the image
 	env        []string
@@ -32,8 +32,8 @@ type image struct {
 
 // parseDockerfile reads the instructions that our Dockerfile uses; another one is
 // an error, so that this test learns of it.
-func parseDockerfile(text string) (image, error) {
-	var im image
+func parseDockerfile(text string) (imageSpec, error) {
+	var im imageSpec
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -45,7 +45,7 @@ func parseDockerfile(text string) (image, error) {
 		var err error
 		switch word {
 		case "FROM":
-			im = image{from: rest, runs: im.runs} // a new stage forgets the last
+			im = imageSpec{from: rest, runs: im.runs} // a new stage forgets the last
 		case "ARG", "WORKDIR":
 		case "RUN":
 			im.runs = append(im.runs, rest)
@@ -76,7 +76,7 @@ func parseDockerfile(text string) (image, error) {
 	return im, nil
 }
 
-func readDockerfile(t testing.TB) image {
+func readDockerfile(t testing.TB) imageSpec {
 	t.Helper()
 	text, err := os.ReadFile(topDir + "/Dockerfile")
 	if err != nil {
@@ -119,7 +119,7 @@ func TestImageSays(t *testing.T) {
 
 // buildRoot makes the root file system that the Dockerfile describes, without an
 // engine: its own build command, its COPY lines.
-func buildRoot(t testing.TB, im image) string {
+func buildRoot(t testing.TB, im imageSpec) string {
 	t.Helper()
 	root := t.TempDir()
 	build := im.runs[len(im.runs)-1]
