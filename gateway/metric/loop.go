@@ -29,7 +29,7 @@ func addLoops(p *Page, n int, g *LoopGauges) {
 	p.Gauges("sluice_loop_connections", "Sockets that an event loop owns, those to origins included.", list, func(i int) float64 { return float64(g.Connections(i)) })
 	p.counterFuncs("sluice_loop_turns_total", "Turns of an event loop.", list, func(i int) float64 { return float64(g.Turns(i)) })
 	p.counterFuncs("sluice_loop_busy_seconds_total", "Time an event loop spent in turns, without waiting.", list, func(i int) float64 { return g.Busy(i).Seconds() })
-	p.Gauges("sluice_loop_longest_turn_seconds", "The longest turn of an event loop in the last minute: so long nobody else on it was served.", list, func(i int) float64 { return g.Longest(i).Seconds() })
+	p.Gauges("sluice_loop_longest_turn_seconds", "The longest turn of an event loop in the last minute: so long everybody else on it waited.", list, func(i int) float64 { return g.Longest(i).Seconds() })
 	p.Gauge("sluice_blocked_delivery_age_seconds", "Age of the oldest delivery whose destination takes no more, as last sampled.", func() float64 { return g.OldestBlocked().Seconds() })
 }
 
