@@ -275,3 +275,17 @@ func TestCachedPairsTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestCachedPairsExpire: with the last pair the client expires, whoever asks.
+func TestCachedPairsExpire(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, p := cachedPairsFor(t, s.URL(), generous)
+	b, _ := cachedPairsFor(t, s.URL(), RedisLimits{PerClient: 2, Timeout: time.Millisecond})
+	for range 3 {
+		c, pairs := newClient(), newPairs(p, 1)
+		wantAdd(t, a, c, pairs, frame.NoReason)
+		a.Tidy(nowFor() + int64(time.Minute)) // gives the client back
+		wantExpiry(t, b, c, pairs[0].ID, frame.InvalidClientID)
+	}
+}

@@ -235,11 +235,12 @@ func TestRedisPairsExpire(t *testing.T) {
 	c, pairs := newClient(), newPairs(p, 2)
 	wantAdd(t, a, c, pairs, frame.NoReason)
 	wantRelease(t, wantTake(t, a, c, pairs[0].ID, frame.NoReason), true, frame.NoReason)
-	eventually(t, "a pair expires", func() bool {
-		_, r := takeFrom(b, c, pairs[0].ID)
-		return r == frame.PairNotFound
-	})
-	eventually(t, "the other one makes room", func() bool {
+	l := wantTake(t, a, c, pairs[1].ID, frame.NoReason)
+	wantExpiry(t, b, c, pairs[0].ID, frame.PairNotFound) // beside one in use
+	wantRelease(t, l, true, frame.NoReason)
+	wantExpiry(t, b, c, pairs[1].ID, frame.InvalidClientID) // the last one
+	wantAdd(t, a, c, newPairs(p, 2), frame.NoReason)
+	eventually(t, "expired ones make room", func() bool {
 		later := make(chan frame.Reason, 1)
 		b.Add(c, newPairs(p, 2), 0, func(r frame.Reason) { later <- r })
 		return <-later == frame.NoReason
@@ -247,6 +248,18 @@ func TestRedisPairsExpire(t *testing.T) {
 	eventually(t, "they expire", func() bool {
 		_, r := takeFrom(b, c, frame.NewPairID())
 		return r == frame.InvalidClientID
+	})
+}
+
+// wantExpiry waits until a pair is refused in this way.
+func wantExpiry(t testing.TB, s Pairs, c Client, id frame.PairID, want frame.Reason) {
+	t.Helper()
+	eventually(t, "it expires: "+want.String(), func() bool {
+		l, r := takeFrom(s, c, id)
+		if l != nil { // still in time
+			wantRelease(t, l, true, frame.NoReason)
+		}
+		return r == want
 	})
 }
 

@@ -35,6 +35,13 @@ local function alive(r, timeout, kept)
   return math.max(time(used(r)), kept) + timeout > now
 end
 
+-- expired tells of a pair that is dead whether it only was not used for too long.
+-- With the last of those the client is gone, as if it had never been here; whoever
+-- asks for a pair that died in another way is told that it is the pair.
+local function expired(r)
+  return string.byte(r) == 70 and string.sub(r, 2, 33) == e
+end
+
 local function kept()
   return tonumber(redis.call('HGET', key, 'k') or 0)
 end

@@ -12,8 +12,8 @@ end
 local r = id ~= '' and redis.call('HGET', key, id)
 if r and not alive(r, timeout, kept()) then
   redis.call('HDEL', key, id)
+  if prune(timeout, 1) == 0 then return {expired(r) and 'nobody' or 'missing'} end
   r = false
-  if prune(timeout, 1) == 0 then return {'missing'} end
 end
 if not r and (id ~= '' or begin) and prune(timeout, 1) == 0 then return {'nobody'} end
 lease(mine, ms)

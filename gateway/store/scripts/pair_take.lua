@@ -9,7 +9,7 @@ if not r then
 end
 if not alive(r, timeout, kept()) then
   redis.call('HDEL', key, id)
-  return {'missing'}
+  return {expired(r) and prune(timeout, 1) == 0 and 'nobody' or 'missing'}
 end
 if string.byte(r) ~= 70 then
   if token(r) ~= mine then return {'busy'} end
