@@ -1,12 +1,18 @@
 package gateway
 
 import (
+	"time"
+
 	"sluice/gateway/config"
 	"sluice/gateway/store"
 	"sluice/loop"
 )
 
-// openRedis begins to connect to REDIS_URL, if it is set.
+// firstContact is how long a start waits for Redis, so that it does not refuse
+// what comes first only because a connection is being made. It goes on without.
+const firstContact = time.Second
+
+// openRedis connects to REDIS_URL, if it is set.
 func (g *Gateway) openRedis() {
 	c := &g.cfg.Redis
 	if !c.On() {
@@ -38,6 +44,10 @@ func (g *Gateway) openRedis() {
 		r.Mode = store.RedisSingle
 	}
 	g.redis = store.OpenRedis(r)
+	select {
+	case <-g.redis.Tried():
+	case <-time.After(firstContact):
+	}
 }
 
 func (g *Gateway) closeRedis() {

@@ -72,6 +72,7 @@ type Redis struct {
 
 	client  atomic.Pointer[redisClient] // nil while there is none
 	circuit circuit
+	tried   chan struct{} // closed after the first attempt to reach it
 	lines   oddLines
 
 	inFlight atomic.Int64
@@ -93,7 +94,7 @@ func OpenRedis(cfg RedisConfig) *Redis {
 	if cfg.Failed == nil {
 		cfg.Failed = func() {}
 	}
-	r := &Redis{cfg: cfg, work: make(chan Task)}
+	r := &Redis{cfg: cfg, work: make(chan Task), tried: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.circuit.init()
 	r.busy.Add(1)
@@ -110,6 +111,9 @@ func (r *Redis) Close() {
 	r.cancel()
 	r.busy.Wait()
 }
+
+// Tried is closed once it was tried to reach Redis, with or without success.
+func (r *Redis) Tried() <-chan struct{} { return r.tried }
 
 // Ready reports whether Redis can be used.
 func (r *Redis) Ready() bool { return r.circuit.up() }

@@ -108,6 +108,8 @@ func (r *Redis) watch() {
 	)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	tried := sync.OnceFunc(func() { close(r.tried) })
+	defer tried()
 	for {
 		select {
 		case <-timer.C:
@@ -154,6 +156,7 @@ func (r *Redis) watch() {
 				r.dropClient()
 			}
 		}
+		tried()
 		if up {
 			timer.Reset(beatEvery)
 		} else {

@@ -104,6 +104,15 @@ func wantCount(t testing.TB, r *Redis, key string, want int64) {
 	}
 }
 
+// TestRedisTried: the first attempt decides, when the server is there.
+func TestRedisTried(t *testing.T) {
+	t.Parallel()
+	r, _ := openTestRedis(t, redistest.Start(t).URL())
+	if <-r.Tried(); !r.Ready() {
+		t.Error("not ready")
+	}
+}
+
 // TestRedisModes: calls reach the right server of each kind of Redis.
 func TestRedisModes(t *testing.T) {
 	t.Parallel()
@@ -133,7 +142,10 @@ func TestRedisStartsBeforeTheServer(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
 	r, log := openTestRedis(t, s.URL())
-	eventually(t, "a line about it", func() bool { return log.count("cannot be used yet") == 1 })
+	<-r.Tried()
+	if n := log.count("cannot be used yet"); n != 1 {
+		t.Errorf("%d lines about it", n)
+	}
 	if _, _, started := call(t, r, countScript, []string{"a"}, nil); started || r.Ready() {
 		t.Fatal("a call was made without a server")
 	}
