@@ -1,17 +1,12 @@
 package gateway_test
 
 import (
-	"bufio"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -108,15 +103,21 @@ func exampleSettings(t testing.TB, file string) (read func(string) ([]byte, erro
 	}
 }
 
-func TestComposeFile(t *testing.T) {
+// readCompose reads the shipped compose file.
+func readCompose(t testing.TB) (c compose) {
+	t.Helper()
 	text, err := os.ReadFile(deployDir + "/compose/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c compose
 	if err := yaml.UnmarshalWithOptions(text, &c, yaml.Strict()); err != nil {
 		t.Fatal(yaml.FormatError(err, false, true))
 	}
+	return c
+}
+
+func TestComposeFile(t *testing.T) {
+	c := readCompose(t)
 	haproxy, ok := c.Services["haproxy"].Networks.(map[string]any)
 	if !ok {
 		t.Fatal("haproxy has no address of its own")
@@ -198,188 +199,4 @@ func sameFile(a, b string) bool {
 	x, errA := os.Stat(a)
 	y, errB := os.Stat(b)
 	return errA == nil && errB == nil && os.SameFile(x, y)
-}
-
-// A proxyEnd is the replica's end of PROXY protocol version 2: it takes the
-// header off every connection and passes the rest on to a replica.
-type proxyEnd struct {
-	t    *testing.T
-	addr string
-	to   string
-
-	mu      sync.Mutex
-	clients map[string]bool // addresses of the headers
-	checks  int             // connections of the proxy's own
-	faults  []error
-}
-
-func startProxyEnd(t *testing.T, to string) *proxyEnd {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxyEnd{t: t, addr: ln.Addr().String(), to: to, clients: map[string]bool{}}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c.(*net.TCPConn))
-		}
-	}()
-	return p
-}
-
-func (p *proxyEnd) serve(c *net.TCPConn) {
-	defer c.Close()
-	c.SetReadDeadline(time.Now().Add(patience))
-	in := bufio.NewReader(c)
-	client, err := readHAProxyHeader(in)
-	p.mu.Lock()
-	switch {
-	case err != nil:
-		p.faults = append(p.faults, err)
-	case client == "":
-		p.checks++
-	default:
-		p.clients[client] = true
-	}
-	p.mu.Unlock()
-	if err != nil {
-		return
-	}
-	c.SetReadDeadline(time.Time{})
-	up, err := net.Dial("tcp", p.to)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	go func() {
-		io.Copy(up, in)
-		up.(*net.TCPConn).CloseWrite()
-	}()
-	io.Copy(c, up)
-}
-
-// readHAProxyHeader reads a header of version 2 and returns the client's address,
-// none for a connection of the proxy itself.
-func readHAProxyHeader(r io.Reader) (client string, err error) {
-	var h [16]byte
-	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return "", err
-	}
-	if string(h[:12]) != "\r\n\r\n\x00\r\nQUIT\n" || h[12]>>4 != 2 {
-		return "", fmt.Errorf("no PROXY header of version 2: %q", h)
-	}
-	body := make([]byte, binary.BigEndian.Uint16(h[14:]))
-	if _, err := io.ReadFull(r, body); err != nil {
-		return "", err
-	}
-	switch {
-	case h[12] == 0x20: // LOCAL
-		return "", nil
-	case h[12] == 0x21 && h[13] == 0x11 && len(body) >= 12: // PROXY, TCP over IPv4
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(body[:4])), binary.BigEndian.Uint16(body[8:])).String(), nil
-	}
-	return "", fmt.Errorf("a PROXY header that nobody expects: %x %x", h, body)
-}
-
-func (p *proxyEnd) port() string {
-	_, port, _ := net.SplitHostPort(p.addr)
-	return port
-}
-
-func (p *proxyEnd) has(client net.Addr) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.clients[client.String()]
-}
-
-// TestDeployHAProxy runs HAProxy with the shipped file in front of two replicas.
-func TestDeployHAProxy(t *testing.T) {
-	t.Parallel()
-	haproxy := debianProgram(t, "haproxy")
-	mustPass(t, haproxy, "-c", "-q", "-f", deployDir+"/compose/haproxy.cfg")
-
-	a, b := serve(t, "DRAIN_SECONDS=0"), serve(t, "DRAIN_SECONDS=0")
-	ends := []*proxyEnd{startProxyEnd(t, a.addr), startProxyEnd(t, b.addr)}
-	relay, encrypting, health := nextPort(), nextPort(), nextPort()
-	conf := savedFile(t, t.TempDir(), "haproxy.cfg", rewritten(t, "compose/haproxy.cfg",
-		"bind :4000", "bind 127.0.0.1:"+relay, "bind :8080", "bind 127.0.0.1:"+encrypting, "bind 127.0.0.1:8404", "bind 127.0.0.1:"+health,
-		"sluice-a:4000", ends[0].addr, "sluice-b:4000", ends[1].addr, "inter 2s", "inter 100ms", "maxconn 60000", "maxconn 1000",
-		// What is said to the other port is the relay's here, too.
-		"sluice-a:8080 check port 4000", ends[0].addr+" check port "+ends[0].port(), "sluice-b:8080 check port 4000", ends[1].addr+" check port "+ends[1].port())+"\n")
-	log := startProgram(t, nil, haproxy, "-db", "-f", conf)
-	at := "127.0.0.1:" + relay
-	untilListening(t, at, log)
-
-	// Every serverId has one replica, and both have some.
-	var open [][2]*wsClient
-	for i := range 24 {
-		sid := fmt.Sprint("session-", i)
-		var pair [2]*wsClient
-		for j, role := range []string{"server", "client"} {
-			w, err := dialWS(t, at, wsQuery(sid, role, 1, "-"), sid+" "+role)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(w.rst)
-			pair[j] = w
-		}
-		pair[1].text("up")
-		pair[0].wantText("up")
-		open = append(open, pair)
-	}
-	onA, onB := 0, 0
-	for _, pair := range open {
-		first, second := ends[0].has(pair[0].nc.LocalAddr()), ends[1].has(pair[0].nc.LocalAddr())
-		if first == second || ends[0].has(pair[1].nc.LocalAddr()) != first || ends[1].has(pair[1].nc.LocalAddr()) != second {
-			t.Fatalf("%s: the headers do not name the clients, or its sockets are on two replicas", pair[0].name)
-		}
-		if first {
-			onA++
-		} else {
-			onB++
-		}
-	}
-	if onA == 0 || onB == 0 {
-		t.Errorf("%d sessions on one replica, %d on the other", onA, onB)
-	}
-	if res := httpDo(t, "127.0.0.1:"+encrypting, "GET", "/health"); res.status != 200 {
-		t.Errorf("through the second frontend: %d", res.status)
-	}
-	if res := httpDo(t, "127.0.0.1:"+health, "GET", "/health"); res.status != 200 {
-		t.Errorf("HAProxy's own health: %d", res.status)
-	}
-
-	// A replica that drains gets nothing new, and loses nobody.
-	httpDo(t, a.admin, "POST", "/drain", "X-Sluice-Admin:1")
-	next := 0
-	if !poll(func() bool {
-		next++
-		for i := range 8 { // all of them land on the other one
-			w, err := dialWS(t, at, wsQuery(fmt.Sprint("later-", next, "-", i), "server", 1, "-"), "later")
-			if err != nil {
-				return false
-			}
-			defer w.rst()
-		}
-		return true
-	}) {
-		t.Error("HAProxy goes on using a replica that is not ready")
-	}
-	for _, pair := range open {
-		pair[0].text("down")
-		pair[1].wantText("down")
-	}
-	for _, end := range ends {
-		end.mu.Lock()
-		if end.checks == 0 || len(end.faults) != 0 {
-			t.Errorf("%d health checks with a header, %v", end.checks, end.faults)
-		}
-		end.mu.Unlock()
-	}
 }
