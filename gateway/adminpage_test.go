@@ -45,10 +45,20 @@ func pagedNode(t *testing.T) (n *liveNode, relay *node) {
 
 // What a stock browser makes of the page and of the relay.
 func TestInBrowser(t *testing.T) {
+	t.Parallel()
 	b := startBrowser(t)
-	t.Run("page without script", func(t *testing.T) { pageWithoutScript(t, b) })
-	t.Run("page with script", func(t *testing.T) { pageLive(t, b) })
-	t.Run("WebSocket", func(t *testing.T) { browserWebSocket(t, b) })
+	f := func(name string, test func(*testing.T, *browser)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, b)
+		})
+	}
+	f("page without script", pageWithoutScript)
+	f("page with script", pageLive)
+	f("page with everything", pageWithEverything)
+	f("WebSocket", browserWebSocket)
+	f("wss", browserTLS)
+	f("wss through HAProxy", browserBehindHAProxy)
 }
 
 // The page has its numbers without script.

@@ -53,7 +53,7 @@ func startBrowser(t testing.TB) *browser {
 	}
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-		"--remote-debugging-port=0", "--user-data-dir="+profile, "about:blank")
+		"--remote-debugging-port=0", "--user-data-dir="+profile, trustsTestTLS(t), "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+profile, "DBUS_SESSION_BUS_ADDRESS=disabled:")
 	out := new(strings.Builder)
 	cmd.Stdout, cmd.Stderr = out, out

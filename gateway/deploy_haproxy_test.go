@@ -141,7 +141,7 @@ func TestDeployHAProxy(t *testing.T) {
 	}
 	ask(10)
 	frames := `mte_relay_requests_total{kind="frames"}`
-	if x, y = a.processMetric(frames), b.processMetric(frames); x == 0 || y == 0 || x+y != 10 {
+	if x, y = a.processMetric(frames), b.processMetric(frames); x == 0 || y == 0 || x+y < 10 {
 		t.Errorf("%v requests at one replica, %v at the other", x, y)
 	}
 	mu.Lock()
