@@ -64,6 +64,13 @@ func (l *loader) checkDomains() {
 	if l.faulty["DOMAIN_MAP"] {
 		return
 	}
+	if _, ok := l.given["DOMAIN_MAP"]; !ok && !l.answered && l.c.Source.ControlPlaneURL != "" && l.c.Redis.On() {
+		// The built-in domain has no secret that nodes could share, and a fleet's domains
+		// may stand at the control plane alone.
+		l.c.MTE.Domains = Domains{}
+		l.notices.info("DOMAIN_MAP: left to the control plane; until it has answered, every request of the encrypting relay is refused")
+		return
+	}
 	if len(l.c.MTE.Domains) == 0 {
 		l.notices.warn("DOMAIN_MAP: no domain, every request of the encrypting relay will be refused")
 	}

@@ -197,6 +197,25 @@ func TestDomainSecretNeeded(t *testing.T) {
 	f(`DOMAIN_MAP={}`, 1, 0)
 }
 
+// A fleet's domains may stand at the control plane alone: before it has answered
+// there are none, and nothing is served without a secret that the nodes share.
+func TestDomainsLeftToTheControlPlane(t *testing.T) {
+	f := func(what string, control []byte, hosts, faults int, environ ...string) {
+		t.Helper()
+		c, bad, _ := LoadWith(environ, control, nil)
+		if len(bad) != faults || c != nil && len(c.MTE.Domains) != hosts {
+			t.Errorf("%s: %v %v", what, c, bad)
+		}
+	}
+	const redis, plane = "REDIS_URL=redis://r", "CONTROL_PLANE_URL=https://control.example/"
+	f("nothing is awaited", nil, 0, 1, redis)
+	f("not yet", nil, 0, 0, redis, plane)
+	f("it has none either", []byte(`{"MAX_REQUEST_BODY_MIB": 1}`), 0, 1, redis, plane)
+	f("it has some", []byte(`{"DOMAIN_MAP": {"a.test": {"upstream": "http://a", "client_id_secret": "0123456789012345678901234567890123456789"}}}`), 1, 0, redis, plane)
+	f("a secret is missing", nil, 0, 1, redis, plane, `DOMAIN_MAP={"a.test": {"upstream": "http://a"}}`)
+	f("one node", nil, 1, 0, plane)
+}
+
 // A file's object and the environment's JSON mean the same.
 func TestDomainsFromFile(t *testing.T) {
 	c, faults, _ := load("", "DOMAIN_MAP:\n  a.test:\n    upstream: http://h\n    client_id_secret: "+longSecret+"\n    cors_origins: [\"*\"]\n  b.test: {outbound: 'http://o'}\n")

@@ -24,7 +24,7 @@ func Load(environ []string, readFile func(string) ([]byte, error)) (*Config, Fau
 // environment and the file; nil is none. Which of its settings may differ from what is in force is
 // for the caller to judge, by Diff.
 func LoadWith(environ []string, control []byte, readFile func(string) ([]byte, error)) (*Config, Faults, Notices) {
-	l := loader{readFile: readFile, env: map[string]string{}, given: map[string]given{}, faulty: map[string]bool{}, c: new(Config)}
+	l := loader{readFile: readFile, env: map[string]string{}, given: map[string]given{}, faulty: map[string]bool{}, c: new(Config), answered: control != nil}
 	for _, e := range environ {
 		name, value, ok := strings.Cut(e, "=")
 		if _, twice := l.env[name]; ok && !twice {
@@ -92,6 +92,7 @@ type loader struct {
 	env      map[string]string
 	given    map[string]given // by setting; defaults are added as they are taken
 	faulty   map[string]bool  // settings with a fault of their own take no part in contradictions
+	answered bool             // the control plane's settings are among them
 	c        *Config
 	faults   Faults
 	notices  Notices
