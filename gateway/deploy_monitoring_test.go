@@ -2,26 +2,79 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"sluice/gateway/store/redistest"
 )
 
-// servedCatalogue is what a running process shows to Prometheus, both roles on.
+// servedCatalogue is what a running process shows to Prometheus with everything on:
+// both roles with TLS, Redis and a control plane. Without them there are fewer series.
 func servedCatalogue(t testing.TB) catalogue {
 	t.Helper()
-	s := serve(t, "PORT="+nextPort(), "DRAIN_SECONDS=0")
-	untilListening(t, s.admin, s.log)
+	settings := []string{"PORT=" + nextPort(), "DRAIN_SECONDS=0", "REDIS_URL=" + redistest.Start(t).URL(), "OWNERSHIP_TARGET=here",
+		"CONTROL_PLANE_URL=" + startPlane(t, settingsText(map[string]any{"DOMAIN_MAP": domainsAt("http://127.0.0.1:1", "localhost")})).url}
+	s := serve(t, append(append(settings, testTLS("")...), testTLS("PASEO_RELAY_")...)...)
+	s.adminUp()
 	c, err := readCatalogue(httpDo(t, s.admin, "GET", "/metrics").body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+var (
+	readmeMetric = regexp.MustCompile(`(?m)^\| ((?:paseo_relay|mte_relay|sluice)_\w+) \| (\w+) \|`)
+	testedSeries = regexp.MustCompile(`series: '(\w+)\{(.*)\}'`)
+)
+
+// Every metric of the README is served by a process that has everything on.
+func TestServedCatalogue(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(topDir + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := servedCatalogue(t)
+	rows := readmeMetric.FindAllStringSubmatch(string(readme), -1)
+	for _, m := range rows {
+		if c.kinds[m[1]] != m[2] {
+			t.Errorf("%s: served as %q, told as %q", m[1], c.kinds[m[1]], m[2])
+		}
+	}
+	if len(rows) < 50 {
+		t.Errorf("the README has %d metrics", len(rows))
+	}
+}
+
+// sameLabels expects that series in tests of alerts have the labels of those that are
+// served: with others, two sides of an expression meet in a test that never do outside.
+func (c catalogue) sameLabels(t *testing.T, tests string) {
+	t.Helper()
+	for _, m := range testedSeries.FindAllStringSubmatch(tests, -1) {
+		family := m[1]
+		if base, _ := c.histogram(family); base != "" {
+			family = base
+		}
+		want := append(slices.Sorted(maps.Keys(c.labels[family])), "instance", "job")
+		var have []string
+		for _, l := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(m[2], -1) {
+			have = append(have, l[1])
+		}
+		slices.Sort(want)
+		slices.Sort(have)
+		if c.kinds[m[1]] == "" && c.kinds[family] == "" || !slices.Equal(want, have) {
+			t.Errorf("a test's %s{%s}: what is served has %q", m[1], m[2], want)
+		}
+	}
 }
 
 const alertsFile = deployDir + "/prometheus/alerts.yaml"
@@ -64,6 +117,7 @@ func TestAlertRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := servedCatalogue(t)
+	c.sameLabels(t, string(tests))
 	seen := map[string]bool{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {

@@ -77,7 +77,7 @@ func (c catalogue) histogram(name string) (family, part string) {
 var promFunctions = map[string]string{
 	"rate": "counter", "increase": "counter", "irate": "counter", "resets": "counter",
 	"max_over_time": "gauge", "min_over_time": "gauge", "avg_over_time": "gauge", "delta": "gauge", "changes": "gauge",
-	"sum": "", "max": "", "min": "", "avg": "", "count": "", "histogram_quantile": "", "": "",
+	"sum": "", "max": "", "min": "", "avg": "", "count": "", "histogram_quantile": "", "time": "", "": "",
 }
 
 var promToken = regexp.MustCompile(`^(?:\s+|[a-zA-Z_:][\w:]*|\d[\w.]*|"[^"]*"|\[[^\]]*\]|[=!<>]=|=~|!~|[-+*/%^<>=(),{}])`)
@@ -334,6 +334,7 @@ func TestPromCheckSuccess(t *testing.T) {
 	f(`rate(h_seconds_sum[5m]) / rate(h_seconds_count[5m])`)
 	f(`b < max_over_time(b[1h]) and b > 0`)
 	f(`up{job="x"} == 0`)
+	f(`b - time() < 14 * 86400`)
 	f(`increase(process_cpu_seconds_total[1h])`)
 }
 

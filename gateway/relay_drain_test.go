@@ -71,7 +71,7 @@ func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 		}
 		return err == nil
 	}) {
-		t.Fatal("the process never listens")
+		t.Fatalf("the process never listens: %s", s.log)
 	}
 	return s
 }
