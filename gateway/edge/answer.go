@@ -86,7 +86,7 @@ func (c *HTTPConn) Reply(status int, contentType string, body []byte, extra ...H
 		body = nil
 	}
 	if c.body == bodyHeld && !c.bodyLeft.Done() && !c.expect && c.bodyLeft.Remaining() <= drainBytes {
-		c.out = c.sh.bufs.grow(c.sh.bufs.grow(nil, b), body)
+		c.out = c.sh.bufs.Grow(c.sh.bufs.Grow(nil, b), body)
 		c.held, c.deferred, c.deferredHead = true, true, len(b)
 		c.answer = answerDone
 		c.startDrain()
@@ -107,7 +107,7 @@ func (c *HTTPConn) sendDeferred(wasKept bool) {
 	c.deferred = false
 	if wasKept && !c.keep {
 		end := c.deferredHead - len(http1.CRLF)
-		c.out = c.sh.bufs.grow(c.out, []byte(connectionClose))
+		c.out = c.sh.bufs.Grow(c.out, []byte(connectionClose))
 		copy(c.out[end+len(connectionClose):], c.out[end:])
 		copy(c.out[end:], connectionClose)
 	}
@@ -140,7 +140,7 @@ func (c *HTTPConn) StartResponse(r Response) {
 		c.keepOutput(b)
 		return
 	}
-	c.out = c.sh.bufs.grow(nil, b)
+	c.out = c.sh.bufs.Grow(nil, b)
 	c.held = true
 	c.sh.held = append(c.sh.held, c)
 }

@@ -1,21 +1,23 @@
 package edge
 
-// Buffers that connections hold come in a few fixed sizes, so that what one has
-// given back fits the next one.
-var bufferClasses = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10}
-
-// keptBytes is how much of each class a loop keeps for later.
-const keptBytes = 4 << 20
-
-// buffers is one loop's store of free buffers. get and put are the only way in
-// and out; what was got may also be left to the garbage collector.
-type buffers struct {
-	free [len(bufferClasses)][][]byte
+// Buffers is one loop's store of free buffers in a few fixed sizes, so that what one
+// connection has given back fits the next one. Get, Grow and Put are the only way in
+// and out; what was got may also be left to the garbage collector. It belongs to the
+// loop's goroutine.
+type Buffers struct {
+	sizes []int // rising, bytes
+	kept  int   // bytes of each size
+	free  [][][]byte
 }
 
-// get returns an empty buffer with room for at least n bytes.
-func (p *buffers) get(n int) []byte {
-	for i, size := range bufferClasses {
+// NewBuffers makes a store of these sizes, rising, which keeps that many bytes of each.
+func NewBuffers(kept int, sizes ...int) Buffers {
+	return Buffers{sizes: sizes, kept: kept, free: make([][][]byte, len(sizes))}
+}
+
+// Get returns an empty buffer with room for at least n bytes.
+func (p *Buffers) Get(n int) []byte {
+	for i, size := range p.sizes {
 		if n > size {
 			continue
 		}
@@ -30,11 +32,13 @@ func (p *buffers) get(n int) []byte {
 	return make([]byte, 0, n)
 }
 
-// put takes a buffer back. The caller must not use it afterwards.
-func (p *buffers) put(b []byte) {
-	for i, size := range bufferClasses {
+// Put takes a buffer back, which may be nil. The caller must not use it afterwards.
+// It may hold plaintext, and is zeroed as far as it was filled.
+func (p *Buffers) Put(b []byte) {
+	clear(b)
+	for i, size := range p.sizes {
 		if cap(b) == size {
-			if len(p.free[i]) < keptBytes/size {
+			if len(p.free[i]) < p.kept/size {
 				p.free[i] = append(p.free[i], b[:0])
 			}
 			return
@@ -42,18 +46,15 @@ func (p *buffers) put(b []byte) {
 	}
 }
 
-// grow appends data to b, which came from get or is nil, and returns it, moved
-// to a larger buffer if need be.
-func (p *buffers) grow(b, data []byte) []byte {
-	if len(b)+len(data) > cap(b) {
-		n := len(b) + len(data)
-		if last := bufferClasses[len(bufferClasses)-1]; n > last {
-			n = max(n, 2*cap(b)) // beyond the classes grow by doubling
+// Grow appends data to b, which came from here or is nil, and returns it, moved to
+// a larger buffer if need be.
+func (p *Buffers) Grow(b, data []byte) []byte {
+	if need := len(b) + len(data); need > cap(b) {
+		if need > p.sizes[len(p.sizes)-1] {
+			need = max(need, 2*cap(b)) // beyond the sizes grow by doubling
 		}
-		larger := append(p.get(n), b...)
-		if b != nil {
-			p.put(b)
-		}
+		larger := append(p.Get(need), b...)
+		p.Put(b)
 		b = larger
 	}
 	return append(b, data...)

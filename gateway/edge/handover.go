@@ -42,7 +42,7 @@ func (c *HTTPConn) MoveTo(dst *loop.Loop, next func(c *HTTPConn, r *http1.Reques
 	c.moveTo, c.onward = dst, next
 	c.x = nil
 	// The bytes lie in memory of this loop: take them along, head included.
-	c.in = append(make([]byte, 0, max(len(c.current), bufferClasses[0])), c.current...)
+	c.in = append(make([]byte, 0, max(len(c.current), smallestBuffer)), c.current...)
 }
 
 // move leaves the loop. c must not be touched afterwards.

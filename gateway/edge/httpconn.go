@@ -337,7 +337,7 @@ func (c *HTTPConn) release() {
 
 func (c *HTTPConn) dropInput() {
 	if c.in != nil {
-		c.sh.bufs.put(c.in)
+		c.sh.bufs.Put(c.in)
 		c.in = nil
 	}
 }

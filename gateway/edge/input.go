@@ -86,7 +86,7 @@ func (c *HTTPConn) useStash() {
 		c.in = b[:n]
 		return
 	}
-	c.sh.bufs.put(b)
+	c.sh.bufs.Put(b)
 }
 
 // read reads the socket once and feeds what came.
@@ -99,8 +99,8 @@ func (c *HTTPConn) read() loop.ReadResult {
 		// The rest of a head: it goes behind what is there. The head's limit is
 		// larger than what is in the stash, or the parser would have said so.
 		if len(c.in) == cap(c.in) {
-			larger := append(c.sh.bufs.get(2*cap(c.in)), c.in...)
-			c.sh.bufs.put(c.in)
+			larger := append(c.sh.bufs.Get(2*cap(c.in)), c.in...)
+			c.sh.bufs.Put(c.in)
 			c.in = larger
 		}
 		n := len(c.in)
@@ -123,7 +123,7 @@ func (c *HTTPConn) read() loop.ReadResult {
 }
 
 // stash keeps bytes for later.
-func (c *HTTPConn) stash(b []byte) { c.in = c.sh.bufs.grow(c.in, b) }
+func (c *HTTPConn) stash(b []byte) { c.in = c.sh.bufs.Grow(c.in, b) }
 
 // feed uses b as far as the state allows and returns how far that was. When the
 // connection goes away everything counts as used.

@@ -71,12 +71,12 @@ func (c *HTTPConn) keepOutput(b []byte) {
 		c.out = c.out[:copy(c.out, c.out[c.sent:])]
 		c.sent = 0
 	}
-	c.out = c.sh.bufs.grow(c.out, b)
+	c.out = c.sh.bufs.Grow(c.out, b)
 }
 
 func (c *HTTPConn) dropOutput() {
 	if c.out != nil {
-		c.sh.bufs.put(c.out)
+		c.sh.bufs.Put(c.out)
 	}
 	c.out, c.sent, c.held = nil, 0, false
 	c.writeBy = 0

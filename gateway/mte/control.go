@@ -61,10 +61,16 @@ func (x *controlCall) begin() {
 		return
 	}
 	if n := x.c.BodyLength(); n > 0 {
-		x.body = x.s.bufs.get(int(min(n, bodyAhead)))
+		x.body = x.s.bufs.Get(int(min(n, bodyAhead)))
 	}
 	x.c.Take(x)
 	x.c.ReadBody()
+}
+
+// newBuffers holds frames that have not arrived whole, answers that must wait, and
+// control calls. The largest holds a pairing of 100, or its answer.
+func newBuffers() edge.Buffers {
+	return edge.NewBuffers(2<<20, 4<<10, 16<<10, 72<<10, 256<<10, bodyAhead)
 }
 
 // bodyAhead bounds the memory that a stated length takes before a byte of it
@@ -99,7 +105,7 @@ func (x *controlCall) done() {
 	}
 	x.stage = callDone
 	x.s.active.Add(-1)
-	x.s.bufs.put(x.body)
+	x.s.bufs.Put(x.body)
 	x.body = nil
 	x.end.release()
 }
@@ -110,7 +116,7 @@ func (x *controlCall) OnBody(_ *edge.HTTPConn, data []byte) {
 		x.tooLarge()
 		return
 	}
-	x.body = x.s.bufs.grow(x.body, data)
+	x.body = x.s.bufs.Grow(x.body, data)
 }
 
 // OnBodyEnd implements edge.Exchange.

@@ -45,7 +45,7 @@ func (st *stream) giveBack(act lastAct) {
 	st.late.act = act
 	st.c.PauseBody()
 	if act == sendAnswer {
-		st.late.final = st.s.bufs.grow(nil, st.s.assembly.b)
+		st.late.final = st.s.bufs.Grow(nil, st.s.assembly.b)
 		st.s.assembly.drop()
 	}
 	if act == sendNothing {
@@ -93,7 +93,7 @@ func (st *stream) unsaved(act lastAct, r frame.Reason) lastAct {
 	if st.s.assembly.owner == st {
 		st.s.assembly.drop()
 	}
-	st.s.bufs.put(st.late.final)
+	st.s.bufs.Put(st.late.final)
 	st.late.final = nil
 	switch {
 	case act == sendNothing:

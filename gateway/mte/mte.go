@@ -157,7 +157,7 @@ type shard struct {
 	role    *Role
 	l       *loop.Loop
 	origins *originPool
-	bufs    buffers
+	bufs    edge.Buffers
 
 	streams     *stream // under way, linked through next
 	freeStreams []*stream
@@ -182,7 +182,7 @@ type shard struct {
 }
 
 func newShard(r *Role, l *loop.Loop) *shard {
-	s := &shard{role: r, l: l}
+	s := &shard{role: r, l: l, bufs: newBuffers()}
 	s.origins = newOriginPool(l, originConfig{
 		TLS:        r.cfg.OriginTLS,
 		MaxIdle:    r.cfg.OriginMaxIdle,

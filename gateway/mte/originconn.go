@@ -144,7 +144,7 @@ func (c *originConn) close() {
 
 func (c *originConn) dropInput() {
 	if c.in != nil {
-		c.p.bufs.put(c.in)
+		c.p.bufs.Put(c.in)
 		c.in = nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/codec/http1"
+	"sluice/gateway/edge"
 	"sluice/gateway/metric"
 	"sluice/gateway/tlsconn"
 	"sluice/loop"
@@ -63,7 +64,7 @@ type originPool struct {
 	cfg originConfig
 
 	hosts map[string]*originHost // by upstream.key
-	bufs  buffers
+	bufs  edge.Buffers
 
 	resp    http1.Response // of the head parsed last
 	scratch []byte         // a request head being written
@@ -90,7 +91,7 @@ func newOriginPool(l *loop.Loop, cfg originConfig) *originPool {
 
 // init is newOriginPool for a pool that is part of something else.
 func (p *originPool) init(l *loop.Loop, cfg originConfig) {
-	p.l, p.cfg, p.hosts = l, cfg, make(map[string]*originHost)
+	p.l, p.cfg, p.hosts, p.bufs = l, cfg, make(map[string]*originHost), newBuffers()
 	l.AddHook(p)
 }
 
@@ -138,12 +139,12 @@ func (p *originPool) call(up *upstream, h *originHead, x originSink) *originCall
 				o.requestSent()
 			}
 		} else {
-			o.out = p.bufs.grow(nil, head)
+			o.out = p.bufs.Grow(nil, head)
 			p.held = append(p.held, o)
 		}
 		return o
 	}
-	o.out = p.bufs.grow(nil, head)
+	o.out = p.bufs.Grow(nil, head)
 	p.connect(o)
 	return o
 }

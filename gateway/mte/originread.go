@@ -77,7 +77,7 @@ func (c *originConn) feed(b []byte) {
 	o := c.call
 	held := c.in
 	if held != nil {
-		held = c.p.bufs.grow(held, b)
+		held = c.p.bufs.Grow(held, b)
 		b, c.in = held, nil
 	}
 	if o.recv == recvHead {
@@ -86,7 +86,7 @@ func (c *originConn) feed(b []byte) {
 			if c.state == originBusy && c.call == o && o.recv == recvHead {
 				c.keepInput(held, rest)
 			} else if held != nil {
-				c.p.bufs.put(held)
+				c.p.bufs.Put(held)
 			}
 			return
 		}
@@ -94,14 +94,14 @@ func (c *originConn) feed(b []byte) {
 	}
 	o.feedBody(b)
 	if held != nil {
-		c.p.bufs.put(held)
+		c.p.bufs.Put(held)
 	}
 }
 
 // keepInput keeps an unfinished head. held is nil or the buffer that rest lies in.
 func (c *originConn) keepInput(held, rest []byte) {
 	if held == nil {
-		c.in = c.p.bufs.grow(nil, rest)
+		c.in = c.p.bufs.Grow(nil, rest)
 	} else {
 		c.in = append(held[:0], rest...) // downwards at most
 	}

@@ -71,14 +71,14 @@ func (o *originCall) keepOutput(parts *[3][]byte, n int) {
 			o.out = o.out[:copy(o.out, o.out[o.sent:])]
 			o.sent = 0
 		}
-		o.out = o.p.bufs.grow(o.out, b[n:])
+		o.out = o.p.bufs.Grow(o.out, b[n:])
 		n = 0
 	}
 }
 
 func (o *originCall) dropOutput() {
 	if o.out != nil {
-		o.p.bufs.put(o.out)
+		o.p.bufs.Put(o.out)
 	}
 	o.out, o.sent = nil, 0
 }

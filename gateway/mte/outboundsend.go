@@ -77,7 +77,7 @@ func (q *outboundRequest) encode(x *outbound) error {
 	if err := x.pair.of.tooLarge(max(q.length, int64(len(q.body)))); err != nil {
 		return err
 	}
-	b := x.s.bufs.get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
+	b := x.s.bufs.Get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
 	b, err := x.exchange.AppendMetadata(b, q.text[:q.method], q.text[q.method:], q.length != 0)
 	if err == nil && q.body != nil {
 		b, err = x.exchange.AppendData(b, q.body, true)
@@ -104,7 +104,7 @@ func (q *outboundRequest) free(s *shard) {
 // clean gives back what the request holds, and keeps a little for the next.
 func (q *outboundRequest) clean(s *shard) {
 	q.free(s)
-	s.bufs.put(q.frames)
+	s.bufs.Put(q.frames)
 	clear(q.text)
 	if q.text = q.text[:0]; cap(q.text) > scratchKept {
 		q.text = nil
@@ -131,7 +131,7 @@ var methodPost, rootTarget = []byte("POST"), []byte(client.DataTarget)
 // dropLong forgets bytes that are too many to be sent again.
 func (x *outbound) dropLong() {
 	if x.request.over {
-		x.s.bufs.put(x.request.frames)
+		x.s.bufs.Put(x.request.frames)
 		x.request.frames = nil
 	}
 }
@@ -229,7 +229,7 @@ func (x *outbound) send(data []byte, last bool) {
 		return
 	}
 	if q.over = q.over || len(q.frames)+len(frames) > resendBytes; !q.over {
-		q.frames = s.bufs.grow(q.frames, frames)
+		q.frames = s.bufs.Grow(q.frames, frames)
 	}
 	if x.state == outboundGathering {
 		x.sendFirst(frames, last)
@@ -253,7 +253,7 @@ func (x *outbound) send(data []byte, last bool) {
 func (x *outbound) sendFirst(frames []byte, last bool) {
 	q := &x.request
 	if q.over { // then the REQUEST is all that was kept
-		q.frames = x.s.bufs.grow(q.frames, frames)
+		q.frames = x.s.bufs.Grow(q.frames, frames)
 	}
 	length := edge.Chunked
 	next := outboundSending

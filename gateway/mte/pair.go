@@ -75,7 +75,7 @@ func (s *shard) newPairing() *pairing {
 // release keeps the room for the next pairing.
 func (x *pairing) release() {
 	s := x.s
-	s.bufs.put(x.out)
+	s.bufs.Put(x.out)
 	x.req.Reset()
 	clear(x.answers)
 	clear(x.shared)
@@ -124,7 +124,7 @@ func (x *pairing) makeRoom() {
 		a.DecoderSecret, a.EncoderSecret = piece(o.EncoderKey, 0, secret), piece(o.DecoderKey, 0, secret)
 		p.Decoder, p.Encoder = piece(states, 2*i, state), piece(states, 2*i+1, state)
 	}
-	x.out = x.s.bufs.get(frame.PairAnswersBytes(x.answers))
+	x.out = x.s.bufs.Get(frame.PairAnswersBytes(x.answers))
 }
 
 // piece is part i of b, of size bytes each.

@@ -43,13 +43,13 @@ func (st *stream) receive(data []byte) {
 			// It is looked at again when the store has answered, with what stands
 			// behind it.
 			if part == nil {
-				part = st.s.bufs.grow(nil, whole)
+				part = st.s.bufs.Grow(nil, whole)
 			}
-			st.in.part = st.s.bufs.grow(part, rest)
+			st.in.part = st.s.bufs.Grow(part, rest)
 			st.c.PauseBody()
 			return
 		}
-		st.s.bufs.put(part)
+		st.s.bufs.Put(part)
 		data = rest
 	}
 }
@@ -61,7 +61,7 @@ func (st *stream) nextFrame(data []byte) (e frame.Envelope, whole, rest []byte, 
 	if n := len(st.in.part); n > 0 {
 		if n < frame.EnvelopeBytes {
 			k := min(frame.EnvelopeBytes-n, len(data))
-			st.in.part = st.s.bufs.grow(st.in.part, data[:k])
+			st.in.part = st.s.bufs.Grow(st.in.part, data[:k])
 			data = data[k:]
 		}
 		b = st.in.part
@@ -76,20 +76,20 @@ func (st *stream) nextFrame(data []byte) (e frame.Envelope, whole, rest []byte, 
 		return e, nil, nil, false
 	case n == 0:
 		if len(st.in.part) == 0 {
-			st.in.part = st.s.bufs.grow(nil, data)
+			st.in.part = st.s.bufs.Grow(nil, data)
 		}
 		return e, nil, nil, false
 	}
 	size := frame.EnvelopeBytes + int(e.Length)
 	if len(st.in.part) == 0 {
 		if len(data) < size {
-			st.in.part = st.s.bufs.grow(nil, data)
+			st.in.part = st.s.bufs.Grow(nil, data)
 			return e, nil, nil, false
 		}
 		return e, data[:size], data[size:], true
 	}
 	k := min(size-len(st.in.part), len(data))
-	st.in.part = st.s.bufs.grow(st.in.part, data[:k])
+	st.in.part = st.s.bufs.Grow(st.in.part, data[:k])
 	return e, st.in.part, data[k:], len(st.in.part) == size
 }
 
@@ -168,7 +168,7 @@ func (st *stream) resumeTaken(lease store.Lease, reason frame.Reason) {
 	q, _ := frame.ParseRequest(b[n:end])
 	st.taken(e, &q, lease, reason)
 	st.OnBody(st.c, b[end:])
-	st.s.bufs.put(b)
+	st.s.bufs.Put(b)
 	switch st.state {
 	case streamUploading, streamDraining, streamEnded:
 		if !st.origin.backed {

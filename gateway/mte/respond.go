@@ -25,7 +25,7 @@ func (a *answer) early() bool { return a.status != 0 }
 
 // forget drops an early answer.
 func (a *answer) forget(st *stream) {
-	st.s.bufs.put(a.held)
+	st.s.bufs.Put(a.held)
 	*a = answer{meta: a.meta[:0], cookies: a.cookies[:0]}
 }
 
@@ -138,7 +138,7 @@ func (x *fromOrigin) OnData(o *originCall, b []byte) {
 		st.encode(b)
 		return
 	}
-	if st.answer.held = st.s.bufs.grow(st.answer.held, b); len(st.answer.held) >= heldBytes {
+	if st.answer.held = st.s.bufs.Grow(st.answer.held, b); len(st.answer.held) >= heldBytes {
 		o.Pause()
 	}
 }
@@ -201,7 +201,7 @@ func (st *stream) deliver() {
 	held := st.answer.held
 	st.answer.held = nil
 	st.encode(held)
-	st.s.bufs.put(held)
+	st.s.bufs.Put(held)
 	switch {
 	case st.state != streamAnswering:
 	case st.answer.whole:

@@ -146,9 +146,9 @@ func (st *stream) setState(to streamState) {
 		s.assembly.drop()
 	}
 	st.timer.Stop()
-	s.bufs.put(st.in.part)
-	s.bufs.put(st.answer.held)
-	s.bufs.put(st.late.final)
+	s.bufs.Put(st.in.part)
+	s.bufs.Put(st.answer.held)
+	s.bufs.Put(st.late.final)
 	if st.prev != nil {
 		st.prev.next = st.next
 	} else {
