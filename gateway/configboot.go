@@ -2,21 +2,26 @@ package gateway
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
 
 	"sluice/gateway/config"
 	"sluice/gateway/metric"
+	"sluice/gateway/textfile"
 )
 
 // openConfig reads the settings of the environment and of CONFIG_FILE. With
 // faults there is no liveConfig.
 func openConfig(environ []string) (*liveConfig, config.Faults, config.Notices) {
-	read := make(map[string][]byte)
-	cfg, faults, notices := config.Load(environ, func(name string) ([]byte, error) {
-		text, err := os.ReadFile(name)
-		read[name] = text
+	file := variable(environ, "CONFIG_FILE")
+	var text []byte
+	cfg, faults, notices := config.Load(environ, func(name string) (b []byte, err error) {
+		if name != file {
+			return textfile.Read(name, config.MaxDocument)
+		}
+		text, err = readOnce(name)
 		return text, err
 	})
 	if len(faults) > 0 {
@@ -33,12 +38,25 @@ func openConfig(environ []string) (*liveConfig, config.Faults, config.Notices) {
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
 	}
-	w.file.latest = read[cfg.Source.File]
-	w.file.good = w.file.latest
+	w.file.latest, w.file.good = text, text
+	if info, err := os.Stat(file); err == nil {
+		w.pipe = !info.Mode().IsRegular()
+	}
 	if cfg.Source.ControlPlaneURL != "" {
 		w.polled = newControlPlane(&cfg.Source, nil)
 	}
 	return w, nil, notices
+}
+
+// readOnce reads CONFIG_FILE for a start, which waits for it if it is a pipe. It
+// returns at most one byte more than is legal; the loader refuses that.
+func readOnce(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, config.MaxDocument+1))
 }
 
 // boot asks the control plane for the first time, before anything is started, and

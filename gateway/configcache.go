@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/gateway/config"
+	"sluice/gateway/textfile"
 )
 
 // A configCache is CONTROL_PLANE_CACHE_FILE: the last good answer of the control
@@ -32,22 +31,11 @@ func (file configCache) check() error {
 
 // load returns what is kept; nil without an error if nothing was kept so far.
 func (file configCache) load() ([]byte, error) {
-	f, err := os.Open(string(file))
+	text, err := textfile.Read(string(file), config.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, config.MaxDocument+1))
-	if err == nil && len(text) > config.MaxDocument {
-		err = fmt.Errorf("%s is longer than 1 MiB", file)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return text, nil
+	return text, err
 }
 
 // save keeps an answer in place of the one before: whoever looks, whenever the

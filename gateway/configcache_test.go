@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/gateway/config"
 )
 
@@ -62,5 +64,12 @@ func TestConfigCacheFailure(t *testing.T) {
 	os.WriteFile(string(long), bytes.Repeat([]byte("x"), config.MaxDocument+1), 0o600)
 	if text, err := long.load(); text != nil || err == nil {
 		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	pipe := configCache(filepath.Join(dir, "pipe"))
+	if err := unix.Mkfifo(string(pipe), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := pipe.load(); text != nil || err == nil {
+		t.Errorf("from a pipe: %d bytes, %v", len(text), err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"sluice/gateway/config"
 	"sluice/gateway/metric"
+	"sluice/gateway/textfile"
 )
 
 const (
@@ -235,20 +235,12 @@ func (p *controlPlane) broken(ctx context.Context, err error) *pollFailure {
 // readToken reads the token, which is one line of what a header may carry. The
 // error holds nothing of it.
 func readToken(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	b, err := textfile.Read(file, maxToken)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(b))
-	switch {
-	case len(b) > maxToken:
-		return "", fmt.Errorf("%s is longer than %d bytes", file, maxToken)
-	case token == "":
+	if token == "" {
 		return "", fmt.Errorf("%s is empty", file)
 	}
 	for i := range len(token) {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/gateway/config"
 	"sluice/gateway/metric"
 )
@@ -253,6 +255,12 @@ func TestControlPlaneToken(t *testing.T) {
 	os.Remove(file)
 	if _, _, no := p.fetch(); no == nil || no.cause != metric.PollToken {
 		t.Errorf("without the file: %+v", no)
+	}
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, no := p.fetch(); no == nil || no.cause != metric.PollToken {
+		t.Errorf("with a pipe that nobody writes to: %+v", no)
 	}
 }
 

@@ -117,11 +117,11 @@ func (g *Gateway) Wait(signals <-chan os.Signal) int {
 	done := make(chan struct{})
 	go func() {
 		g.Drain()
+		g.Stop()
 		close(done)
 	}()
 	select {
 	case <-done:
-		g.Stop()
 		return 0
 	case code := <-g.failed:
 		return code

@@ -20,7 +20,7 @@ import (
 // package below that directory.
 var layers = [][]string{
 	{"loop", "ledger", "kyber", "codec/*", "gateway/store/redistest"},
-	{"gateway/tlsconn"},
+	{"gateway/tlsconn", "gateway/textfile"},
 	{"gateway/edge", "gateway/store", "gateway/config", "gateway/client", "gateway/metric", "gateway/logging", "gateway/adminpage"},
 	{"gateway/relay", "gateway/mte"},
 	{"gateway"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"sluice/gateway/config"
 	"sluice/gateway/metric"
+	"sluice/gateway/textfile"
 	"sluice/loop"
 )
 
@@ -31,6 +31,8 @@ type liveConfig struct {
 	cache   configCache   // empty for none
 
 	file    configSource
+	pipe    bool   // CONFIG_FILE is none that can be read again
+	unread  string // why it cannot be read now
 	plane   configSource
 	applied *config.Config
 	notices config.Notices // of the version in force
@@ -141,43 +143,27 @@ func pollDelay(interval time.Duration, failures int, random float64) time.Durati
 // complained of again until it changes.
 func (w *liveConfig) lookAtFile() {
 	name := w.applied.Source.File
-	if name == "" {
+	if name == "" || w.pipe {
 		return
 	}
-	text, err := readConfigFile(name)
+	text, err := textfile.Read(name, config.MaxDocument)
 	switch {
-	case errors.Is(err, errNoFile):
-		return
-	case bytes.Equal(text, w.file.latest):
-		return
 	case err != nil:
-		w.file.latest = nil
-		w.refuse(w.file.setting, &configFault{metric.ConfigUnreadable, []string{"CONFIG_FILE: cannot be read: " + err.Error()}})
+		if w.unread == err.Error() {
+			return
+		}
+		fault := &configFault{metric.ConfigUnreadable, []string{"CONFIG_FILE: cannot be read: " + err.Error()}}
+		if errors.Is(err, textfile.ErrTooLong) {
+			fault.cause = metric.ConfigForm
+		}
+		w.unread, w.file.latest = err.Error(), nil
+		w.refuse(w.file.setting, fault)
+		return
+	case w.unread == "" && bytes.Equal(text, w.file.latest):
 		return
 	}
-	w.file.latest = text
+	w.unread, w.file.latest = "", text
 	w.consider(&w.file, &w.plane)
-}
-
-// errNoFile is of a pipe or a device: it was read at the start, and a second
-// reading would wait, or find it empty.
-var errNoFile = errors.New("not a regular file")
-
-// readConfigFile reads at most one byte more than is legal; the loader refuses that.
-func readConfigFile(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errNoFile
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, config.MaxDocument+1))
 }
 
 // lookAtPlane polls the control plane.
@@ -258,7 +244,7 @@ func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
 		if name == w.applied.Source.File && file != nil {
 			return file, nil
 		}
-		return os.ReadFile(name)
+		return textfile.Read(name, config.MaxDocument)
 	})
 	if len(faults) > 0 {
 		f := &configFault{cause: metric.ConfigSettings}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/gateway/config"
 )
 
@@ -209,6 +211,11 @@ func TestLiveTwoSources(t *testing.T) {
 	os.Remove(file)
 	n.look()
 	n.untilMetric(`sluice_config_refused_total{cause="unreadable"}`, 1)
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.look()
+	n.untilMetric(`sluice_config_refused_total{cause="unreadable"}`, 2)
 	p.serve("MAX_REQUEST_BODY_MIB: 3")
 	n.look()
 	n.want("the control plane, with what the file said before", 3, 3)

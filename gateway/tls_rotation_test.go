@@ -12,6 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/gateway"
 )
 
 // Certificates replaced a hundred times under load: nobody loses a socket, no
@@ -123,4 +127,27 @@ func TestTLSRotationByPoll(t *testing.T) {
 	if !poll(func() bool { return len(n.log.with("not valid at this time")) == 1 }) {
 		t.Error("no warning")
 	}
+}
+
+// TestCertificateIsAPipe: what may be read without end is no certificate, neither at
+// a start nor later, and holds nothing up.
+func TestCertificateIsAPipe(t *testing.T) {
+	a, dir := testAuthority(), t.TempDir()
+	cert, key := a.write(t, dir, "it", time.Now().Add(time.Hour), "localhost")
+	n := startMTE(t, "TLS_CERT_FILE="+cert, "TLS_KEY_FILE="+key, "CONFIG_POLL_SECONDS=1")
+	if err := os.Remove(cert); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.untilMetric("sluice_tls_certificate_reload_failures_total", 1)
+	if code := gateway.CheckConfig([]string{"PASEO_RELAY_PORT=0", "TLS_CERT_FILE=" + cert, "TLS_KEY_FILE=" + key}, io.Discard, io.Discard); code != 1 {
+		t.Errorf("check-config: %d", code)
+	}
+	if err := os.Remove(cert); err != nil {
+		t.Fatal(err)
+	}
+	a.write(t, dir, "it", time.Now().Add(2*time.Hour), "localhost")
+	n.untilMetric("sluice_tls_certificate_reloads_total", 1)
 }

@@ -5,13 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"sluice/gateway/textfile"
 )
 
 // maxPEM bounds what is read of a certificate or key file.
@@ -43,7 +43,7 @@ func (c *Certificates) Load(certs, keys []string) (changed bool, err error) {
 	var read [][]byte
 	for i := range certs {
 		for _, name := range [...]string{certs[i], keys[i]} {
-			text, e := readPEM(name)
+			text, e := textfile.Read(name, maxPEM)
 			if e != nil {
 				text, err = []byte(e.Error()), e
 			}
@@ -67,19 +67,6 @@ func (c *Certificates) Load(certs, keys []string) (changed bool, err error) {
 	}
 	c.now.Store(next)
 	return true, nil
-}
-
-func readPEM(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxPEM+1))
-	if err == nil && len(text) > maxPEM {
-		err = fmt.Errorf("%s: longer than 1 MiB", name)
-	}
-	return text, err
 }
 
 func (v *certificates) add(pair *tls.Certificate) {
