@@ -293,7 +293,7 @@ func (w *liveConfig) apply(next *config.Config) *configFault {
 	line := []any{"version", version, "changed", strings.Join(live, ", ")}
 	tell := func(what string, hosts []string) {
 		if len(hosts) > 0 {
-			line = append(line, what, someOf(hosts))
+			line = append(line, what, config.SomeOf(hosts))
 		}
 	}
 	tell("domains_added", added)
@@ -301,16 +301,6 @@ func (w *liveConfig) apply(next *config.Config) *configFault {
 	tell("domains_changed", changed)
 	w.log.Info("settings applied", line...)
 	return nil
-}
-
-// mostNamed is how many hosts one line names.
-const mostNamed = 20
-
-func someOf(hosts []string) string {
-	if more := len(hosts) - mostNamed; more > 0 {
-		return strings.Join(hosts[:mostNamed], ", ") + " and " + strconv.Itoa(more) + " more"
-	}
-	return strings.Join(hosts, ", ")
 }
 
 // mostFaults is how many lines a refused version gets.

@@ -74,23 +74,39 @@ func (l *loader) checkDomains() {
 	if len(l.c.MTE.Domains) == 0 {
 		l.notices.warn("DOMAIN_MAP: no domain, every request of the encrypting relay will be refused")
 	}
+	var bare []string // inbound hosts without a secret
 	for _, host := range l.c.MTE.Domains.hosts() {
 		d := l.c.MTE.Domains[host]
-		needsSecret := d.Outbound == nil && d.Secret == ""
+		if d.Outbound == nil && d.Secret == "" {
+			bare = append(bare, quote(host))
+		}
 		if d.Echo {
 			l.notices.warn("DOMAIN_MAP: unset, serving localhost with an echo origin, which is for development only")
 		}
-		switch {
-		case needsSecret && l.c.Redis.On():
-			found := "host " + quote(host) + " has no client_id_secret"
-			if d.Echo {
-				found = "unset, and the built-in localhost domain has no client_id_secret"
-			}
-			l.fault("DOMAIN_MAP", found, fmt.Sprintf("with REDIS_URL, a client_id_secret of at least %d bytes for every inbound domain, the same on every node (or PORT=0)", minSecret))
-		case needsSecret:
-			l.notices.warn("DOMAIN_MAP: host " + quote(host) + " has no client_id_secret; one is made up, and clients pair again after a restart")
-		}
 	}
+	if len(bare) == 0 {
+		return
+	}
+	found := "no client_id_secret for " + SomeOf(bare)
+	if !l.c.Redis.On() {
+		l.notices.warn("DOMAIN_MAP: " + found + "; one is made up, and clients pair again after a restart")
+		return
+	}
+	if d := l.c.MTE.Domains["localhost"]; d != nil && d.Echo {
+		found = "unset, and the built-in localhost domain has no client_id_secret"
+	}
+	l.fault("DOMAIN_MAP", found, fmt.Sprintf("with REDIS_URL, a client_id_secret of at least %d bytes for every inbound domain, the same on every node (or PORT=0)", minSecret))
+}
+
+// mostNamed is how many of a list one line names.
+const mostNamed = 20
+
+// SomeOf names what a line has room for of a list.
+func SomeOf(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		return strings.Join(names[:mostNamed], ", ") + " and " + strconv.Itoa(more) + " more"
+	}
+	return strings.Join(names, ", ")
 }
 
 func (d Domains) hosts() []string {

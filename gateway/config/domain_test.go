@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -189,12 +190,23 @@ func TestDomainSecretNeeded(t *testing.T) {
 		}
 	}
 	const in = `DOMAIN_MAP={"a.test":{"upstream":"http://h"},"b.test":{"upstream":"http://h"},"c.test":{"outbound":"http://h"}}`
-	f(in, 2, 0)
+	f(in, 1, 0)
 	f(in+" PORT=0", 0, 0)
-	f(in+" REDIS_URL=redis://h PASEO_RELAY_OWNERSHIP_TARGET=x", 0, 2)
+	f(in+" REDIS_URL=redis://h PASEO_RELAY_OWNERSHIP_TARGET=x", 0, 1)
 	f("REDIS_URL=redis://h PASEO_RELAY_OWNERSHIP_TARGET=x", 0, 1)
 	f("REDIS_URL=redis://h PASEO_RELAY_OWNERSHIP_TARGET=x PORT=0", 0, 0)
 	f(`DOMAIN_MAP={}`, 1, 0)
+
+	// However many there are, one line tells.
+	var many []string
+	for i := range 5000 {
+		many = append(many, fmt.Sprintf(`"h%d.test":{"upstream":"http://h"}`, i))
+	}
+	text := "DOMAIN_MAP={" + strings.Join(many, ",") + "}"
+	f(text, 1, 0)
+	if _, _, ns := Load([]string{text}, nil); len(ns) != 1 || len(ns[0].Text) > 1000 || !strings.Contains(ns[0].Text, "and 4980 more") {
+		t.Errorf("%v", ns)
+	}
 }
 
 // A fleet's domains may stand at the control plane alone: before it has answered
