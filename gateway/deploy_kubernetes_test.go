@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,12 +220,13 @@ type manifest struct {
 	ingresses  []kubeIngress
 }
 
-func readManifest(t testing.TB) (m manifest) {
+func readManifest(t testing.TB, change func(string) string) (m manifest) {
 	t.Helper()
 	text, err := os.ReadFile(manifestFile)
 	if err != nil {
 		t.Fatal(err)
 	}
+	text = []byte(change(string(text)))
 	for _, doc := range strings.Split(string(text), "\n---\n") {
 		var head KubeHead
 		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
@@ -261,7 +263,7 @@ func readManifest(t testing.TB) (m manifest) {
 }
 
 // podSettings are the variables of the container and the settings they make.
-func (m manifest) podSettings(t testing.TB) *config.Config {
+func (m manifest) podSettings(t testing.TB, read func(string) ([]byte, error)) *config.Config {
 	t.Helper()
 	c := m.deployment.Spec.Template.Spec.Containers[0]
 	if c.EnvFrom[0].ConfigMapRef.Name != m.settings.Metadata.Name {
@@ -290,17 +292,43 @@ func (m manifest) podSettings(t testing.TB) *config.Config {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		list = append(list, name+"="+env[name])
 	}
-	return checkSettingsWith(t, manifestFile, list, exampleSettings(t, "compose/conf/sluice.example.yaml"))
+	return checkSettingsWith(t, manifestFile, list, read)
+}
+
+// The lines that are options make a manifest whose pods speak TLS, with certificates
+// that are mounted where the settings say.
+func TestKubernetesOptions(t *testing.T) {
+	m := readManifest(t, func(text string) string { return regexp.MustCompile(`(?m)^(\s*)#(\S)`).ReplaceAllString(text, "$1$2") })
+	pod := m.deployment.Spec.Template.Spec
+	cert, key := tlsFiles()
+	files := map[string]string{}
+	for _, v := range pod.Volumes {
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			if mount.Name == v.Name && strings.HasSuffix(v.Name, "-tls") && mount.ReadOnly && v.Secret.DefaultMode == 0o440 {
+				files[mount.MountPath+"/tls.crt"], files[mount.MountPath+"/tls.key"] = cert, key
+			}
+		}
+	}
+	example := exampleSettings(t, "compose/conf/sluice.example.yaml")
+	cfg := m.podSettings(t, func(name string) ([]byte, error) {
+		if file := files[name]; file != "" {
+			return os.ReadFile(file)
+		}
+		return example(name)
+	})
+	if !cfg.Relay.TLS.On() || !cfg.MTE.TLS.On() || len(cfg.Edge.TrustedProxies) == 0 {
+		t.Errorf("TLS %v %v, trusted %v", cfg.Relay.TLS, cfg.MTE.TLS, cfg.Edge.TrustedProxies)
+	}
 }
 
 func TestKubernetesManifest(t *testing.T) {
-	m := readManifest(t)
+	m := readManifest(t, strings.Clone)
 	pod := m.deployment.Spec.Template.Spec
 	if len(pod.Containers) != 1 || len(m.ingresses) != 2 {
 		t.Fatalf("%d containers, %d ingresses", len(pod.Containers), len(m.ingresses))
 	}
 	c := pod.Containers[0]
-	cfg := m.podSettings(t)
+	cfg := m.podSettings(t, exampleSettings(t, "compose/conf/sluice.example.yaml"))
 	f := func(what string, ok bool) {
 		t.Helper()
 		if !ok {
