@@ -2,10 +2,8 @@ package gateway_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -40,9 +38,7 @@ func (o taleOrigin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // httpClient makes plain requests at a node, whatever host they name.
 func (n *liveNode) httpClient() *http.Client {
-	tr := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, n.addr)
-	}}
+	tr := &http.Transport{DialContext: dialsTo(n.addr)}
 	n.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }

@@ -1,15 +1,19 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // relayOf is the WebSocket relay of a node, for its clients; the node stops itself.
@@ -66,11 +70,12 @@ func heapAfter() uint64 {
 	return m.HeapAlloc
 }
 
-// The settings change a hundred times, by file and control plane in turns, with
-// bad versions between, while both roles work: no socket is lost, no request
-// fails, and nothing is left behind.
+// The settings change a hundred times (ten in every day's tests), by file and control plane in turns, and the
+// certificates of both listeners with them, bad versions of either between, while
+// both roles work over TLS: no socket is lost, no request fails, and nothing is left
+// behind.
 func TestAcceptLiveChangesUnderLoad(t *testing.T) {
-	const changes = 100
+	changes := scaled(100, 10)
 	sockets, workers := scaled(200, 10), scaled(8, 2)
 	origin := startTestOrigin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(w, r.Body)
@@ -95,7 +100,15 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 	}
 	p := startPlane(t, document(0))
 	file := tempFile(t, "sluice.json", limit(0))
-	n := startLive(t, "CONFIG_FILE="+file, "CONTROL_PLANE_URL="+p.url, "KYBER_STRENGTH=512", "CLIENT_MIN_PAIRS=2")
+	a, dir, later := testAuthority(), t.TempDir(), time.Now().Add(time.Hour)
+	certificates := func() (settings []string) {
+		for prefix, name := range map[string]string{"PASEO_RELAY_": "relay", "": "encrypting"} {
+			cert, key := a.write(t, dir, name, later, "localhost")
+			settings = append(settings, prefix+"TLS_CERT_FILE="+cert, prefix+"TLS_KEY_FILE="+key)
+		}
+		return settings
+	}
+	n := startLive(t, append(certificates(), "CONFIG_FILE="+file, "CONTROL_PLANE_URL="+p.url, "KYBER_STRENGTH=512", "CLIENT_MIN_PAIRS=2")...)
 	n.descriptors, n.goroutines = 1<<30, 1<<30 // connections between the two end at their leisure
 	relay := n.relayOf()
 	t.Cleanup(func() {
@@ -107,6 +120,7 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 		}
 	})
 
+	var serials sync.Map // of the certificates that clients saw
 	through := n.httpClient()
 	plain := func(host string) func(int) error {
 		return func(round int) error {
@@ -151,6 +165,26 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 				return nil
 			}
 		}},
+		{"handshakes", workers, func(w int) func(int) error {
+			cache := tls.NewLRUClientSessionCache(4)
+			return func(round int) error {
+				addr := []string{n.relay, n.addr}[(w+round)%2]
+				cfg := clientTLS("localhost")
+				if round%3 > 0 {
+					cfg.ClientSessionCache = cache // tickets outlive certificates
+				}
+				c, err := tls.Dial("tcp", addr, cfg)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				serials.Store(c.ConnectionState().PeerCertificates[0].SerialNumber.String(), true)
+				c.SetDeadline(time.Now().Add(patience))
+				io.WriteString(c, "GET /plain/tickets HTTP/1.1\r\nHost: steady.test\r\n\r\n")
+				_, err = http.ReadResponse(bufio.NewReader(c), nil) // the tickets come in front of it
+				return err
+			}
+		}},
 		{"plain requests", workers, func(int) func(int) error { return plain("steady.test") }},
 		{"outbound requests", workers, func(int) func(int) error { return plain("out.test") }},
 	})
@@ -159,6 +193,14 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 	change := func() {
 		t.Helper()
 		refused := `sluice_config_refused_total{cause="settings"}`
+		if version%10 == 5 {
+			before := n.metric("sluice_tls_certificate_reload_failures_total")
+			replaceFile(t, filepath.Join(dir, "relay.crt"), "-----BEGIN CERTIFICATE-----\nMIIB")
+			n.g.ReadCertificates()
+			n.untilMetric("sluice_tls_certificate_reload_failures_total", before+1)
+		}
+		certificates()
+		n.g.ReadCertificates()
 		if version%10 == 0 {
 			before := n.metric(refused)
 			p.serve(`{"MAX_REQUEST_BODY_MIB": "many"}`)
@@ -174,7 +216,7 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 		version++
 		n.untilMetric("sluice_config_version", float64(version))
 	}
-	for range changes / 5 { // what is made once and kept
+	for range max(changes/5, 5) { // what is made once and kept
 		change()
 	}
 	running, open, heap := goroutines(), descriptors(t), heapAfter()
@@ -192,7 +234,29 @@ func TestAcceptLiveChangesUnderLoad(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", heap, now)
 	}
 	counts := stop()
-	t.Logf("%d versions applied; %v", version-1, counts)
+	seen := 0
+	serials.Range(func(_, _ any) bool { seen++; return true })
+	t.Logf("%d versions applied, %d certificates seen; %v", version-1, seen, counts)
+	if got := n.metric("sluice_tls_certificate_reloads_total"); got != float64(2*(version-1)) {
+		t.Errorf("%v certificates were taken into use for %d versions and 2 listeners", got, version-1)
+	}
+	if seen < 3 { // a change of one listener's at least, however slow clients are
+		t.Errorf("clients saw %d certificates", seen)
+	}
+	for name, addr := range map[string]string{"relay": n.relay, "encrypting": n.addr} {
+		last, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := tls.Dial("tcp", addr, clientTLS("localhost"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.ConnectionState().PeerCertificates[0].Equal(last.Leaf) {
+			t.Errorf("the %s listener has not the last certificate", name)
+		}
+		c.Close()
+	}
 	for kind, count := range counts {
 		if count == 0 {
 			t.Errorf("no %s", kind)

@@ -104,10 +104,22 @@ func startLive(t testing.TB, settings ...string) *liveNode {
 			t.Fatal(err)
 		}
 		n.g, n.addr, n.admin, n.relay = g, "127.0.0.1:"+port, "127.0.0.1:"+admin, "127.0.0.1:"+relay
+		noteTLS(n.addr, settingsWith("TLS_CERT_FILE=", settings))
+		noteTLS(n.relay, settingsWith("PASEO_RELAY_TLS_CERT_FILE=", settings))
 		break
 	}
 	t.Cleanup(n.finish)
 	return n
+}
+
+// settingsWith are those of a list that begin with a prefix.
+func settingsWith(prefix string, settings []string) (list []string) {
+	for _, s := range settings {
+		if strings.HasPrefix(s, prefix) {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // look has the sources looked at.

@@ -22,7 +22,7 @@ type mteConn struct {
 }
 
 func (n *mteNode) dial() (*mteConn, error) {
-	conn, err := net.Dial("tcp", n.addr)
+	conn, err := dialAny(n.addr, wsDial{})
 	if err != nil {
 		return nil, err
 	}

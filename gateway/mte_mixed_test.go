@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -180,7 +179,7 @@ func (m *mixer) hangUp(reset bool) {
 		return
 	}
 	if reset {
-		m.conn.Conn.(*net.TCPConn).SetLinger(0)
+		m.conn.Conn.(wsConn).SetLinger(0)
 	}
 	m.conn.Close()
 	m.conn = nil

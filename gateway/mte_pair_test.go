@@ -69,7 +69,7 @@ func (c *mteClient) offer() (o wire.PairOffer, encoder, decoder *kyber.Decapsula
 func (c *mteClient) postControl(path string, body []byte) (status int, header http.Header, answer []byte, err error) {
 	r, _ := http.NewRequest("POST", "http://"+c.n.addr+path, bytes.NewReader(body))
 	r.Host = c.host
-	tr := &http.Transport{DisableKeepAlives: true}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: dialsTo(c.n.addr)}
 	res, err := (&http.Client{Transport: tr, Timeout: patience}).Do(r)
 	if err != nil {
 		return 0, nil, nil, err

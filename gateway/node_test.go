@@ -319,6 +319,17 @@ type answer struct {
 	header http.Header
 }
 
+// dialsTo connects to addr the way its listener wants it, whatever is asked for.
+func dialsTo(addr string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil || !secured(addr) {
+			return c, err
+		}
+		return startTLS(c.(*net.TCPConn), clientTLS("localhost"))
+	}
+}
+
 // httpDo makes one request at addr; body and connection are gone afterwards.
 func httpDo(t testing.TB, addr, method, target string, headers ...string) answer {
 	t.Helper()
@@ -330,13 +341,7 @@ func httpDo(t testing.TB, addr, method, target string, headers ...string) answer
 		}
 		r.Header.Set(name, value)
 	}
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err != nil || !secured(addr) {
-			return c, err
-		}
-		return startTLS(c.(*net.TCPConn), clientTLS("localhost"))
-	}}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: dialsTo(addr)}
 	defer tr.CloseIdleConnections()
 	res, err := (&http.Client{Transport: tr, Timeout: patience}).Do(r)
 	if err != nil {
