@@ -361,7 +361,7 @@ func TestRelayOverTLS(t *testing.T) {
 	args := []string{"-test.short", "-test.timeout", "10m"}
 	if fullScale() {
 		// What is not of the relay, and what measures or counts both ends' crypto/tls.
-		args = append(args, "-test.skip", "^Test(TLS|MTE|Proxy|Accept|Soak|Mixed|Events|Long|Outbound|Secrets|Foreign|Domains|Relayed|IdleSocket|DeclaredPayloadMemory)|^Fuzz")
+		args = append(args, "-test.skip", "^Test(TLS|MTE|Proxy|Accept|Soak|Mixed|Events|Long|Outbound|Secrets|Foreign|Domains|Relayed|IdleSocket|DeclaredPayloadMemory|Deploy|InBrowser)|^Fuzz")
 	} else {
 		args = append(args, "-test.run", "^Test(StalledDestinationStopsItsSource|StalledReceiverMemoryIsFlat|CloseFrameSurvivesUnreadInput|PartialWriteBehindAGatheredMessage|"+
 			"DeliveryDeadline|DeadlineOfLastMessages|MessagesKeepOpcodeAndBytes|LargestMessage|FramesBehindTheUpgrade|FinishBehindTheQueue|PressureInBothDirections|"+
