@@ -10,6 +10,7 @@ import (
 
 	wire "sluice/codec/frame"
 	"sluice/gateway/client"
+	"sluice/gateway/store/redistest"
 )
 
 // A taleOrigin answers /tale with a line for each word it is given, and else with
@@ -227,5 +228,36 @@ func TestLiveOutboundDomainGoes(t *testing.T) {
 	}
 	if lines := n.log.with(`"level":"ERROR"`); len(lines) > 0 {
 		t.Errorf("%s", lines)
+	}
+}
+
+// A node of a fleet whose domains stand at the control plane alone starts without it,
+// serves nothing until it has answered, and says so.
+func TestLiveDomainsOfAFleet(t *testing.T) {
+	r := redistest.Start(t)
+	p := startPlane(t, "")
+	p.play(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	n := startLive(t, "CONTROL_PLANE_URL="+p.url, "REDIS_URL="+r.URL(), "PASEO_RELAY_OWNERSHIP_TARGET=here")
+	const pending = "no settings from CONTROL_PLANE_URL yet"
+	if !poll(func() bool {
+		return httpDo(t, n.admin, "GET", "/ready").header.Get("X-Sluice-Unready") == pending
+	}) {
+		t.Error("it does not say what it waits for")
+	}
+	if _, ok := n.discovery("localhost"); ok {
+		t.Error("the built-in domain is served")
+	}
+	// A version without a secret that all nodes share is refused.
+	p.serve(settingsText(map[string]any{"DOMAIN_MAP": map[string]any{"a.test": map[string]any{"upstream": "http://127.0.0.1:1"}}}))
+	n.look()
+	n.untilMetric(`sluice_config_refused_total{cause="settings"}`, 1)
+	p.serve(settingsText(map[string]any{"DOMAIN_MAP": domainsAt("http://127.0.0.1:1", "a.test")}))
+	n.look()
+	n.untilMetric("sluice_config_pending", 0)
+	if _, ok := n.discovery("a.test"); !ok {
+		t.Error("the control plane's domain is not served")
+	}
+	if a := httpDo(t, n.admin, "GET", "/ready"); a.status != 200 {
+		t.Errorf("not ready: %v", a.header)
 	}
 }
