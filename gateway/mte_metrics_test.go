@@ -93,7 +93,7 @@ func TestMTEMetricsCount(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(httpDo(t, n.admin, "GET", "/metrics").body) {
-		for _, secret := range []string{"localhost", "nobody", "127.0.0.1", p.id.String(), fmt.Sprintf("%x", c.token.Client())} {
+		for _, secret := range []string{"localhost", "nobody.example", "127.0.0.1", p.id.String(), fmt.Sprintf("%x", c.token.Client())} {
 			if strings.Contains(line, secret) {
 				t.Errorf("%q tells %q", line, secret)
 			}
