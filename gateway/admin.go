@@ -90,7 +90,13 @@ func (p patientListener) Accept() (net.Conn, error) {
 }
 
 func (a *admin) handle(ctx *fasthttp.RequestCtx) {
-	switch string(ctx.Path()) {
+	path := string(ctx.Path())
+	if a.g.cfg.Admin.Listen.Host.IsLoopback() && path != "/health" && path != "/ready" && !plainHost(string(ctx.Host())) {
+		// A page of the web whose name was made to lead here would be let read.
+		ctx.Error("on loopback this listener answers to an address or localhost as its host", 403)
+		return
+	}
+	switch path {
 	case "/health":
 		reply(ctx, 200, `{"status":"ok"}`)
 	case "/ready":

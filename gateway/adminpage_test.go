@@ -186,6 +186,15 @@ func TestAdminPageHeaders(t *testing.T) {
 	if a := httpDo(t, n.admin, "GET", "/drain"); a.status != 405 || a.header.Get("Allow") != "POST, DELETE" {
 		t.Errorf("GET /drain: %d, allows %q", a.status, a.header.Get("Allow"))
 	}
+	// A page whose name leads here is none of ours; checks may name what they like.
+	for path, want := range map[string]int{"/": 403, "/live.json": 403, "/metrics": 403, "/drain": 403, "/health": 200, "/ready": 200} {
+		if a := httpDo(t, n.admin, "GET", path, "Host:admin.example"); a.status != want {
+			t.Errorf("GET %s of admin.example: %d", path, a.status)
+		}
+		if a := httpDo(t, n.admin, "GET", path, "Host:localhost:1"); a.status == 403 {
+			t.Errorf("GET %s of localhost: %d", path, a.status)
+		}
+	}
 	// The one thing that changes something keeps its rule.
 	if a := httpDo(t, n.admin, "POST", "/drain"); a.status != 403 {
 		t.Errorf("POST /drain without its header: %d", a.status)
