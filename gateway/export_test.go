@@ -84,3 +84,7 @@ func Notify(g *Gateway, environ ...string) (stop func()) {
 	n.watch(g)
 	return n.stop
 }
+
+// StopSampling ends what a gateway does every five seconds for its page, which
+// would be counted among the allocations of requests.
+func (g *Gateway) StopSampling() { g.history.stop() }

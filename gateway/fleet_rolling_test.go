@@ -208,7 +208,9 @@ func (s *liveSession) end() {
 // live sessions. Each comes again and goes on, none is refused for long, and what
 // was admitted is lost only with its socket.
 func TestAcceptRollingRestart(t *testing.T) {
-	t.Parallel()
+	if !fullScale() { // which is about time, and wants the machine
+		t.Parallel()
+	}
 	sessions, bound, settings := 300, 20*time.Second, []string{"DRAIN_SECONDS=3"}
 	if fullScale() {
 		sessions, bound = 3000, 5*time.Second

@@ -79,6 +79,7 @@ type loopRecord struct {
 // snapshots it replaces.
 type history struct {
 	g    *Gateway
+	once sync.Once // closes quit
 	quit chan struct{}
 	done chan struct{}
 
@@ -112,8 +113,9 @@ func (h *history) begin() {
 	go h.run()
 }
 
+// stop ends the sampling. It may be called again.
 func (h *history) stop() {
-	close(h.quit)
+	h.once.Do(func() { close(h.quit) })
 	<-h.done
 }
 

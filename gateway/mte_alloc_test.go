@@ -87,6 +87,7 @@ func TestRelayedRequestAllocatesNothing(t *testing.T) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 64)
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	n := startMTE(t, "LOOPS=1", domainMap("localhost", quietOrigin(t, answer)))
+	n.g.StopSampling()
 	conn, err := n.dial()
 	if err != nil {
 		t.Fatal(err)
@@ -119,6 +120,8 @@ func TestOutboundRequestAllocatesNothing(t *testing.T) {
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	in := startMTE(t, "LOOPS=1", domainMap("127.0.0.1", quietOrigin(t, answer)))
 	out := startMTE(t, "LOOPS=1", fmt.Sprintf(`DOMAIN_MAP={%q: {"outbound": "http://%s"}}`, outHost, in.addr))
+	in.g.StopSampling()
+	out.g.StopSampling()
 	conn, err := out.dial()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ func TestTLSNoAllocationOfOurs(t *testing.T) {
 	runtime.MemProfileRate = 1
 	defer func() { runtime.MemProfileRate = was }()
 	n := startTLSNode(t, "LOOPS=1")
+	n.g.StopSampling()
 	for _, size := range []int{64, 1 << 10, 16 << 10} {
 		s, c := n.v1pair()
 		const batch = 8
