@@ -104,7 +104,7 @@ func (n *node) turned() {
 }
 
 func fullName(s string) string {
-	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_", "REDIS_", "SLUICE_", "PROXY_", "TRUSTED_", "TLS_", "CONFIG_", "CONTROL_", "NOTIFY_", "WATCHDOG_", "PORT=", "DOMAIN_"} {
+	for _, p := range []string{"PASEO_", "HTTP_", "LOOPS", "DRAIN_", "LAME_", "TCP_", "LOG_", "WRITE_", "ADMIN_", "REDIS_", "SLUICE_", "PROXY_", "TRUSTED_", "TLS_", "CONFIG_", "CONTROL_PLANE_", "NOTIFY_", "WATCHDOG_", "PORT=", "DOMAIN_"} {
 		if strings.HasPrefix(s, p) {
 			return s
 		}
