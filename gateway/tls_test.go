@@ -351,7 +351,7 @@ func TestTLSTruncation(t *testing.T) {
 
 // Without the suites of tests over TLS the ones below run on every change; the
 // whole of the relay's tests runs over wss with SLUICE_SCALE=full.
-func TestRelayOverTLS(t *testing.T) {
+func TestAcceptRelayOverTLS(t *testing.T) {
 	if overTLS {
 		t.Skip("this is that run")
 	}
