@@ -124,12 +124,6 @@ func TestOwnerScripts(t *testing.T) {
 			do(opLook, "n2", 0, ids, all("")...) // its own, unknown: removed
 			do(opClaim, "n1", 13, ids, all("=")...)
 
-			// Something else under a key disturbs nobody but its serverId.
-			if _, o, _ := call(t, r, &Script{name: "list", lua: countScript.lua}, []string{ownerKey("c")}, nil); o != Answered {
-				t.Fatal("not set up")
-			}
-			do(opClaim, "n1", 14, []string{"c"}, "1")
-
 			beat := func(node string, alive bool, want int) {
 				t.Helper()
 				if n, err := leases.beat(t.Context(), node, time.Minute, alive); n != want || err != nil {
@@ -147,24 +141,6 @@ func TestOwnerScripts(t *testing.T) {
 	}
 	f("single", func(t *testing.T) string { return redistest.Start(t).URL() })
 	f("cluster", func(t *testing.T) string { return redistest.StartCluster(t, 3).URL() })
-}
-
-// TestOwnerScriptsWrongType: a key of another type is somebody else's, and the
-// others of its batch are dealt with.
-func TestOwnerScriptsWrongType(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	r, _ := openTestRedis(t, s.URL())
-	eventually(t, "ready", r.Ready)
-	s.Do("LPUSH", ownerKey("list"), "x")
-	for _, op := range []leaseOp{opClaim, opRenew, opLook, opRelease} {
-		b := &leaseBatch{op: op, ids: []string{"list", "fine"}, tokens: []uint64{1, 2}}
-		redisLeases{r}.run(t.Context(), "n", "t", time.Minute, []*leaseBatch{b})
-		want := map[leaseOp][]string{opClaim: {"?", "="}, opRenew: {"?", "="}, opLook: {"?", ""}, opRelease: {"", ""}}[op]
-		if b.err != nil || !slices.Equal(b.answers, want) {
-			t.Errorf("operation %d: %q %v", op, b.answers, b.err)
-		}
-	}
 }
 
 // TestOwnerBeatClockWentBack: signs of life from before a failover to a server

@@ -74,6 +74,7 @@ type Redis struct {
 	circuit circuit
 	tried   chan struct{} // closed after the first attempt to reach it
 	lines   oddLines
+	damaged oddLines // about keys
 
 	inFlight atomic.Int64
 	work     chan Task // to a goroutine that waits for a call; unbuffered
@@ -234,6 +235,10 @@ func (r *Redis) run(t Task) {
 		}
 		again := left > 0 && (s.Repeatable || f.outcome == NotExecuted) && !f.lasting()
 		wait := pause/2 + rand.N(pause)
+		if f.kind == failKey {
+			r.keyFailed(s, keys, f)
+			break // this key's business, not everybody's
+		}
 		if again = again && r.ctx.Err() == nil && time.Since(began)+wait < r.cfg.OpTimeout; !again || time.Since(began) > patience {
 			r.circuit.failed(f, began)
 		}
@@ -261,7 +266,7 @@ func (r *Redis) attempt(s *Script, keys, args []string, limit time.Duration) (ru
 	m, err := s.lua.Exec(ctx, c, keys, args).ToMessage()
 	if err == nil || rueidis.IsRedisNil(err) {
 		r.circuit.succeeded()
-		return m, nil
+		return r.found(s, keys, m), nil
 	}
 	return m, r.fault(classify(err))
 }

@@ -33,6 +33,9 @@ const (
 	failCluster
 	// failRefused: credentials or an ACL.
 	failRefused
+	// failKey: a script met something under its keys that it can do nothing with.
+	// Redis itself is well.
+	failKey
 	// failOdd: an answer that makes no sense.
 	failOdd
 
@@ -40,7 +43,7 @@ const (
 )
 
 var failNames = [failKinds]string{"unreachable", "timeout", "connection_lost", "read_only", "loading", "out_of_memory",
-	"cannot_save", "cluster", "access_refused", "nonsense"}
+	"cannot_save", "cluster", "access_refused", "damaged_key", "nonsense"}
 
 func (k failKind) String() string { return failNames[k] }
 
@@ -54,7 +57,7 @@ type failure struct {
 // lasting reports that trying again within a call makes no sense.
 func (f *failure) lasting() bool {
 	switch f.kind {
-	case failMemory, failDisk, failRefused, failOdd:
+	case failMemory, failDisk, failRefused, failKey, failOdd:
 		return true
 	}
 	return false
@@ -82,6 +85,9 @@ func classify(err error) *failure {
 			if strings.HasPrefix(text, w.word+" ") || text == w.word || strings.Contains(text, " -"+w.word+" ") {
 				return &failure{w.kind, NotExecuted, short(text)}
 			}
+		}
+		if strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "user_script") {
+			return &failure{failKey, Unknown, short(text)} // the second is Redis's name for what it was running
 		}
 		return &failure{failOdd, Unknown, short(text)}
 	}

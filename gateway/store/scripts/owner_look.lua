@@ -1,17 +1,18 @@
 -- Tells who has each key. KEYS lie in one hash slot. ARGV: node id.
 -- A key of this node's, which asks because it does not know of one, is removed.
 -- Answers for each key '' (nobody) or the value that another node wrote.
+-- needs owner
 local mine = ARGV[1] .. '-'
 local out = {}
 for i, key in ipairs(KEYS) do
-	local v = redis.pcall('GET', key)
-	if v == false then
+	local v = owner(key, mine)
+	if not v then
 		out[i] = ''
-	elseif type(v) == 'string' and string.sub(v, 1, #mine) == mine then
+	elseif string.sub(v, 1, #mine) == mine then
 		redis.call('DEL', key)
 		out[i] = ''
 	else
-		out[i] = type(v) == 'string' and v or '?'
+		out[i] = v
 	end
 end
 return out

@@ -2,18 +2,19 @@
 -- ARGV: lease in ms, node id, then for each key the number of its token.
 -- Answers for each key '=' (prolonged), '' (there is none, or one of another
 -- token of this node: to be claimed again) or the value that another node wrote.
+-- needs owner
 local mine = ARGV[2] .. '-'
 local out = {}
 for i, key in ipairs(KEYS) do
-	local v = redis.pcall('GET', key)
+	local v = owner(key, mine)
 	local token = mine .. ARGV[2 + i] .. ' '
-	if type(v) == 'string' and string.sub(v, 1, #token) == token then
+	if v and string.sub(v, 1, #token) == token then
 		redis.call('PEXPIRE', key, ARGV[1])
 		out[i] = '='
-	elseif v == false or type(v) == 'string' and string.sub(v, 1, #mine) == mine then
+	elseif not v or string.sub(v, 1, #mine) == mine then
 		out[i] = ''
 	else
-		out[i] = type(v) == 'string' and v or '?'
+		out[i] = v
 	end
 end
 return out

@@ -9,8 +9,11 @@
 --
 -- Times are milliseconds of this server's clock. A pair whose lock has ended, or
 -- that another epoch wrote, is dead: its state may be older than what was used.
+-- Whatever else is here nobody of us wrote: it is deleted where it is met.
 -- needs epoch
+-- needs foreign
 local key = KEYS[1]
+typed(key, 'hash')
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local e = epoch()
@@ -28,6 +31,26 @@ local function token(r) return string.sub(r, 34, 49) end
 local function used(r) return string.sub(r, 50, 57) end
 local function till(r) return time(string.sub(r, 58, 65)) end
 
+-- sane tells of a number that it can be a time: Lua's comparisons pass over what is
+-- no number, and what never ends would never go.
+local function sane(t) return t ~= nil and t >= 0 and t < 2 ^ 53 end
+
+-- ours tells whether a value is a pair's. None of ours is near that long, and what
+-- is far longer the connection would not let through.
+local function ours(r)
+  return #r > 73 and #r <= 131072 and string.find(r, '^[FLD]') ~= nil
+    and sane(time(used(r))) and sane(till(r))
+end
+
+-- pair returns a pair's record, false if there is none.
+local function pair(id)
+  local r = redis.call('HGET', key, id)
+  if not r or ours(r) then return r end
+  redis.call('HDEL', key, id)
+  damaged = damaged + 1
+  return false
+end
+
 -- alive tells whether a pair can still be used, now or when its holder is done.
 local function alive(r, timeout, kept)
   if string.sub(r, 2, 33) ~= e then return false end
@@ -43,10 +66,16 @@ local function expired(r)
 end
 
 local function kept()
-  return tonumber(redis.call('HGET', key, 'k') or 0)
+  local k = redis.call('HGET', key, 'k')
+  if not k then return 0 end
+  local t = tonumber(k)
+  if sane(t) then return t end
+  redis.call('HDEL', key, 'k')
+  damaged = damaged + 1
+  return 0
 end
 
--- prune deletes what is dead, until it meets a living pair if one is enough, and
+-- prune deletes what is dead or foreign, until it meets a living pair if one is enough, and
 -- returns how many live.
 local function prune(timeout, enough)
   local cursor, n, k = '0', 0, kept()
@@ -54,13 +83,17 @@ local function prune(timeout, enough)
     local page = redis.call('HSCAN', key, cursor, 'COUNT', 64)
     cursor = page[1]
     for i = 1, #page[2], 2 do
-      if #page[2][i] == 32 then
-        if alive(page[2][i + 1], timeout, k) then
+      local field, r = page[2][i], page[2][i + 1]
+      if #field == 32 and ours(r) then
+        if alive(r, timeout, k) then
           n = n + 1
           if n == enough then return n end
         else
-          redis.call('HDEL', key, page[2][i])
+          redis.call('HDEL', key, field)
         end
+      elseif field ~= 'o' and field ~= 'k' then
+        redis.call('HDEL', key, field)
+        damaged = damaged + 1
       end
     end
   until cursor == '0'
@@ -70,10 +103,16 @@ end
 -- lessee returns the token of who leases the client, and the milliseconds left,
 -- nil if nobody does. A lease that has ended without being given back was its
 -- holder's end, or it is cut off: it may have used any of the states here, so all
--- of them go. mine is who may be late.
+-- of them go. So they do if nobody can say whose the lease is. mine is who may be
+-- late.
 local function lessee(mine)
   local o = redis.call('HGET', key, 'o')
   if not o then return nil, 0 end
+  if #o ~= 56 or not sane(time(string.sub(o, 49))) then
+    redis.call('DEL', key)
+    damaged = damaged + 1
+    return nil, 0
+  end
   local whose, left = string.sub(o, 33, 48), time(string.sub(o, 49, 56)) - now
   if string.sub(o, 1, 32) == e and (left > 0 or whose == mine) then return whose, left end
   redis.call('DEL', key)

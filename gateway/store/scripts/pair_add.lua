@@ -6,7 +6,7 @@ local mine, timeout, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 lessee()
 local k = kept()
 for i = 4, #ARGV, 2 do
-  local r = redis.call('HGET', key, ARGV[i])
+  local r = pair(ARGV[i])
   if r and alive(r, timeout, k) then
     if i == 4 and token(r) == mine then return 'added' end -- it was said before
     return 'exists'

@@ -2,7 +2,7 @@
 -- needs pair
 local n = 0
 for i = 2, #ARGV do
-  local r = redis.call('HGET', key, ARGV[i])
+  local r = pair(ARGV[i])
   if r and token(r) == ARGV[1] then
     n = n + redis.call('HDEL', key, ARGV[i])
   end

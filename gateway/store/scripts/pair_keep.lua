@@ -5,7 +5,7 @@ local timeout = tonumber(ARGV[2])
 local whose, left = lessee(ARGV[1])
 if whose and whose ~= ARGV[1] then return {'owned', left} end
 for i = 3, #ARGV do
-  local r = redis.call('HGET', key, ARGV[i])
+  local r = pair(ARGV[i])
   if r then
     if string.byte(r) ~= 70 and alive(r, timeout, 0) then
       redis.call('HSET', key, ARGV[i], 'D' .. string.sub(r, 2))

@@ -9,7 +9,7 @@ if whose ~= mine then
   if not begin then return {'lost'} end
   if whose then return {'owned', left} end
 end
-local r = id ~= '' and redis.call('HGET', key, id)
+local r = id ~= '' and pair(id)
 if r and not alive(r, timeout, kept()) then
   redis.call('HDEL', key, id)
   if prune(timeout, 1) == 0 then return {expired(r) and 'nobody' or 'missing'} end

@@ -2,7 +2,7 @@
 -- session timeout.
 -- needs pair
 local mine, id = ARGV[1], ARGV[2]
-local r = redis.call('HGET', key, id)
+local r = pair(id)
 if not r or string.byte(r) == 70 or string.sub(r, 2, 33) ~= e or token(r) ~= mine or till(r) <= now then
   return 'gone'
 end

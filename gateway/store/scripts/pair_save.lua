@@ -3,7 +3,7 @@
 -- nothing if the pair was not used.
 -- needs pair
 local mine, id, timeout, fresh = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
-local r = redis.call('HGET', key, id)
+local r = pair(id)
 if not r or string.sub(r, 2, 33) ~= e or token(r) ~= mine then return 'gone' end
 if string.byte(r) == 70 then -- it was said before
   return (fresh == '' or version(r) == string.sub(fresh, 1, 8)) and 'saved' or 'gone'

@@ -4,7 +4,7 @@
 -- needs pair
 local mine, id = ARGV[1], ARGV[2]
 if lessee(mine) ~= mine then return 'lost' end
-local r = redis.call('HGET', key, id)
+local r = pair(id)
 if #ARGV < 6 then
   redis.call('HDEL', key, id)
 elseif not r or string.sub(r, 2, 33) ~= e then

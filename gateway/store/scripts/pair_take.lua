@@ -3,7 +3,7 @@
 local mine, id, timeout = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local whose, left = lessee()
 if whose then return {'owned', left} end
-local r = redis.call('HGET', key, id)
+local r = pair(id)
 if not r then
   return {prune(timeout, 1) == 1 and 'missing' or 'nobody'}
 end
