@@ -297,29 +297,6 @@ func TestForeignRenewal(t *testing.T) {
 	}
 }
 
-// TestForeignLong: what is longer than an answer may be does not cost the
-// connection.
-func TestForeignLong(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p, profile := redisPairsFor(t, s.URL(), generous)
-	r := watchRedis(t, s.URL())
-	p.redis = r.Redis
-	c, pairs := newClient(), newPairs(profile, 2)
-	wantAdd(t, p, c, pairs, frame.NoReason)
-	long := strings.Repeat("x", guardBytes+1)
-	s.Do("HSET", p.vault(c.Domain).key(c.ID), hexID(pairs[0].ID), "F"+long)
-	wantTake(t, p, c, pairs[0].ID, frame.PairNotFound)
-	use(t, p, c, pairs[1].ID)
-	s.Do("SET", ownerKey("gb"), "a-1 "+long, "EX", "1000")
-	b := &leaseBatch{op: opClaim, ids: []string{"gb"}, tokens: []uint64{1}}
-	redisLeases{r.Redis}.run(t.Context(), "n", "t", time.Minute, []*leaseBatch{b})
-	if b.err != nil || !slices.Equal(b.answers, []string{answerOurs}) {
-		t.Errorf("%q %v", b.answers, b.err)
-	}
-	r.wantFound(t, foundLine, "sluice:pairs:…", "gb")
-}
-
 // TestForeignNodes: what lies in the place of the list of nodes is replaced by it.
 func TestForeignNodes(t *testing.T) {
 	t.Parallel()

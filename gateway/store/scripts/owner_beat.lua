@@ -3,8 +3,12 @@
 -- ARGV: node id, ms after which a silent node is dead, 'beat' or 'leave'.
 -- Entries of the future are another server's, from before a failover: who is
 -- alive comes back with its next beat.
--- needs foreign
-typed(KEYS[1], 'zset')
+-- Whatever else lies there nobody of us wrote.
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'zset' and kind ~= 'none' then
+	redis.call('DEL', KEYS[1])
+	damaged = damaged + 1
+end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 if ARGV[3] == 'beat' then

@@ -11,9 +11,7 @@
 -- that another epoch wrote, is dead: its state may be older than what was used.
 -- Whatever else is here nobody of us wrote: it is deleted where it is met.
 -- needs epoch
--- needs foreign
 local key = KEYS[1]
-typed(key, 'hash')
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local e = epoch()
@@ -31,6 +29,19 @@ local function token(r) return string.sub(r, 34, 49) end
 local function used(r) return string.sub(r, 50, 57) end
 local function till(r) return time(string.sub(r, 58, 65)) end
 
+-- get returns a field, false if there is none. It is the first thing that every
+-- script asks of the key, which is ours only if it is a hash.
+local function get(field)
+  local v = redis.pcall('HGET', key, field)
+  if type(v) ~= 'table' then return v end
+  if not string.find(v.err, 'WRONGTYPE', 1, true) then
+    return redis.call('HGET', key, field) -- refused: the call fails of that
+  end
+  redis.call('DEL', key)
+  damaged = damaged + 1
+  return false
+end
+
 -- sane tells of a number that it can be a time: Lua's comparisons pass over what is
 -- no number, and what never ends would never go.
 local function sane(t) return t ~= nil and t >= 0 and t < 2 ^ 53 end
@@ -38,13 +49,16 @@ local function sane(t) return t ~= nil and t >= 0 and t < 2 ^ 53 end
 -- ours tells whether a value is a pair's. None of ours is near that long, and what
 -- is far longer the connection would not let through.
 local function ours(r)
-  return #r > 73 and #r <= 131072 and string.find(r, '^[FLD]') ~= nil
-    and sane(time(used(r))) and sane(till(r))
+  if #r <= 73 or #r > 131072 then return false end
+  local flag = string.byte(r)
+  if flag ~= 70 and flag ~= 76 and flag ~= 68 then return false end
+  local used, till = struct.unpack('>dd', r, 50)
+  return sane(used) and sane(till)
 end
 
 -- pair returns a pair's record, false if there is none.
 local function pair(id)
-  local r = redis.call('HGET', key, id)
+  local r = get(id)
   if not r or ours(r) then return r end
   redis.call('HDEL', key, id)
   damaged = damaged + 1
@@ -66,7 +80,7 @@ local function expired(r)
 end
 
 local function kept()
-  local k = redis.call('HGET', key, 'k')
+  local k = get('k')
   if not k then return 0 end
   local t = tonumber(k)
   if sane(t) then return t end
@@ -106,7 +120,7 @@ end
 -- of them go. So they do if nobody can say whose the lease is. mine is who may be
 -- late.
 local function lessee(mine)
-  local o = redis.call('HGET', key, 'o')
+  local o = get('o')
   if not o then return nil, 0 end
   if #o ~= 56 or not sane(time(string.sub(o, 49))) then
     redis.call('DEL', key)
