@@ -157,6 +157,9 @@ func buildRoot(t testing.TB, im imageSpec) string {
 
 // TestImageRuns runs the image as an engine would, as far as that goes without one.
 func TestImageRuns(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the image's binary has no race detector")
+	}
 	t.Parallel()
 	im := readDockerfile(t)
 	root := buildRoot(t, im)

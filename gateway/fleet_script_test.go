@@ -11,6 +11,9 @@ import (
 // TestFleetScript runs the worked example of the README, with the configuration
 // that it gives to operators, behind each front.
 func TestFleetScript(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the binary it starts has no race detector")
+	}
 	t.Parallel()
 	bin := filepath.Join(t.TempDir(), "sluice")
 	build := exec.Command("go", "build", "-o", bin, "sluice/gateway/sluice")
