@@ -24,12 +24,34 @@ import (
 )
 
 // ports hands out listening ports below the range that the kernel gives to
-// clients; a package's tests start at a place of their own.
-var ports atomic.Int32
+// clients. Processes of these tests that run at the same time each have a stretch
+// of it, which is theirs while they hold the port that stands for it.
+var ports struct {
+	first int
+	next  atomic.Int32
+	held  net.Listener
+}
 
-func init() { ports.Store(int32(os.Getpid() % 6000)) }
+const (
+	portStretch   = 3000
+	portStretches = 4
+)
 
-func nextPort() string { return strconv.Itoa(20000 + int(ports.Add(1))%12000) }
+// claimPorts is called once, before the tests.
+func claimPorts() {
+	for i := range portStretches {
+		ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(19990+i))
+		if err == nil {
+			ports.held, ports.first = ln, 20000+i*portStretch
+			return
+		}
+	}
+	// The workers of a fuzz run may be more.
+	ports.first = 20000
+	ports.next.Store(int32(os.Getpid() % portStretch))
+}
+
+func nextPort() string { return strconv.Itoa(ports.first + int(ports.next.Add(1))%portStretch) }
 
 // A node is a gateway that runs in this process, and the clients of one test.
 // When the test ends its sockets are closed and every account of the ledger

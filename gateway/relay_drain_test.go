@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(gateway.Serve(os.Environ()))
 	}
+	claimPorts()
 	os.Exit(m.Run())
 }
 
