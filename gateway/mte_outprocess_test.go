@@ -10,11 +10,15 @@ import (
 	"testing"
 )
 
+// slowPairing leaves the first request the time that pairs take on a machine that is
+// busy with other tests.
+const slowPairing = "CLIENT_PAIR_ACQUIRE_WAIT_MS=20000"
+
 // All that an outbound host carries, through two processes at their default
 // settings, to a real origin and back.
 func TestOutboundProcesses(t *testing.T) {
 	talk := &talkative{make(chan string)}
-	p := startRelayProcesses(t, pairOptions{origin: muxOrigin{"": http.HandlerFunc(mirror), "talk": talk}})
+	p := startRelayProcesses(t, pairOptions{origin: muxOrigin{"": http.HandlerFunc(mirror), "talk": talk}, out: []string{slowPairing}})
 	t.Run("exchanges", func(t *testing.T) { outboundExchanges(t, p.at(t)) })
 	t.Run("bodies", func(t *testing.T) { outboundBodies(t, p.at(t)) })
 	t.Run("streams", func(t *testing.T) { outboundStreams(t, p.at(t), "/talk", talk.pieces) })
@@ -69,7 +73,7 @@ const processBound = 16 << 20
 // processes whose memory stays flat.
 func TestAcceptOutboundLongBodies(t *testing.T) {
 	size := scaled[int64](1<<30, 32<<20)
-	p := startRelayProcesses(t, pairOptions{origin: mover{t}})
+	p := startRelayProcesses(t, pairOptions{origin: mover{t}, out: []string{slowPairing}})
 	move := func(n int64) {
 		t.Helper()
 		target := fmt.Sprintf("/long?n=%d", n)

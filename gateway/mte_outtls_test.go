@@ -99,7 +99,7 @@ func TestOutboundTLS(t *testing.T) {
 	p := startRelayProcesses(t, pairOptions{
 		origin: muxOrigin{"": http.HandlerFunc(mirror), "talk": talk, "long": mover{t}},
 		domain: map[string]any{"outbound": front.url},
-		out:    []string{"SSL_CERT_FILE=" + front.roots},
+		out:    []string{"SSL_CERT_FILE=" + front.roots, slowPairing},
 	})
 	front.target.Store(&p.in.addr)
 	t.Run("exchanges", func(t *testing.T) { outboundExchanges(t, p.at(t)) })

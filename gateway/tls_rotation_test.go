@@ -25,7 +25,7 @@ func TestTLSRotation(t *testing.T) {
 	t.Parallel()
 	a, dir, later := testAuthority(), t.TempDir(), time.Now().Add(time.Hour)
 	cert, key := a.write(t, dir, "it", later, "localhost")
-	n := startNode(t, "PASEO_RELAY_TLS_CERT_FILE="+cert, "PASEO_RELAY_TLS_KEY_FILE="+key)
+	n := startNode(t, "PASEO_RELAY_TLS_CERT_FILE="+cert, "PASEO_RELAY_TLS_KEY_FILE="+key, "CONFIG_POLL_SECONDS=3600") // looked at when we say so
 	s, c := n.v1pair()
 	var wg sync.WaitGroup
 	var stop atomic.Bool
