@@ -119,7 +119,7 @@ type shard struct {
 
 	req     http1.Request // of the head parsed last
 	scratch []byte        // for heads being written
-	bufs    Buffers
+	bufs    loop.Buffers
 	date    dateLine
 	idle    connList    // longest idle first
 	busy    connList    // all others, lingering ones included
@@ -137,7 +137,7 @@ func NewServer(cfg Config, app App, loops []*loop.Loop) *Server {
 		for len(s.shards) <= l.ID() {
 			s.shards = append(s.shards, nil)
 		}
-		sh := &shard{srv: s, loop: l, bufs: NewBuffers(4<<20, smallestBuffer, 16<<10, 64<<10, 256<<10)}
+		sh := &shard{srv: s, loop: l, bufs: loop.NewBuffers(4<<20, smallestBuffer, 16<<10, 64<<10, 256<<10)}
 		sh.idle.init()
 		sh.busy.init()
 		l.AddHook(sh)

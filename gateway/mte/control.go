@@ -7,6 +7,7 @@ import (
 	"sluice/codec/frame"
 	"sluice/codec/http1"
 	"sluice/gateway/edge"
+	"sluice/loop"
 )
 
 // source is whose bucket a request spends.
@@ -69,8 +70,8 @@ func (x *controlCall) begin() {
 
 // newBuffers holds frames that have not arrived whole, answers that must wait, and
 // control calls. The largest holds a pairing of 100, or its answer.
-func newBuffers() edge.Buffers {
-	return edge.NewBuffers(2<<20, 4<<10, 16<<10, 72<<10, 256<<10, bodyAhead)
+func newBuffers() loop.Buffers {
+	return loop.NewBuffers(2<<20, 4<<10, 16<<10, 72<<10, 256<<10, bodyAhead)
 }
 
 // bodyAhead bounds the memory that a stated length takes before a byte of it

@@ -157,7 +157,7 @@ type shard struct {
 	role    *Role
 	l       *loop.Loop
 	origins *originPool
-	bufs    edge.Buffers
+	bufs    loop.Buffers
 
 	streams     *stream // under way, linked through next
 	freeStreams []*stream

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sluice/codec/http1"
-	"sluice/gateway/edge"
 	"sluice/gateway/metric"
 	"sluice/gateway/tlsconn"
 	"sluice/loop"
@@ -64,7 +63,7 @@ type originPool struct {
 	cfg originConfig
 
 	hosts map[string]*originHost // by upstream.key
-	bufs  edge.Buffers
+	bufs  loop.Buffers
 
 	resp    http1.Response // of the head parsed last
 	scratch []byte         // a request head being written

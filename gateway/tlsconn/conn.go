@@ -221,7 +221,7 @@ func (t *Conn) OnTimer(c *loop.Conn) {
 // release gives back what the connection keeps.
 func (t *Conn) release() {
 	s := t.shard
-	s.bufs.put(t.kept)
+	s.bufs.Put(t.kept)
 	t.in, t.kept = nil, nil
 	t.dropOutput()
 }

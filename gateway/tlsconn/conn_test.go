@@ -386,6 +386,6 @@ func TestKeptOutput(t *testing.T) {
 	}
 	stall(keptOutput)
 	on(func() { s.kept += 2 * manyKept }) // as if many others were stalled
-	stall(bufferClasses[1])
+	stall(mediumBuffer)
 	on(func() { s.kept -= 2 * manyKept })
 }

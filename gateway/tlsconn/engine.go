@@ -52,6 +52,10 @@ type Limits struct {
 
 const defaultHandshakes = 2048
 
+// mediumBuffer holds a record; the largest buffers hold what a blocked connection can
+// have.
+const mediumBuffer = 24 << 10
+
 // An Engine is TLS on a set of loops. Its methods belong to the loop of the
 // connection they are called for; Handshaking may be called from anywhere.
 type Engine struct {
@@ -77,7 +81,7 @@ func New(loops []*loop.Loop, lim Limits) *Engine {
 		for len(e.shards) <= l.ID() {
 			e.shards = append(e.shards, nil)
 		}
-		s := &shard{e: e, l: l}
+		s := &shard{e: e, l: l, bufs: loop.NewBuffers(2<<20, 4<<10, mediumBuffer, keptOutput)}
 		s.waiting.init()
 		e.shards[l.ID()] = s
 	}
@@ -111,12 +115,12 @@ type shard struct {
 	e *Engine
 	l *loop.Loop
 
-	in      []byte // ciphertext of the read under way
-	out     []byte // ciphertext of the write under way
-	join    []byte // plaintext of the write under way that lay in pieces
-	records int    // handed to crypto/tls by the read under way
-	bufs    buffers
-	kept    int // bytes of memory that hold ciphertext the kernel has not taken
+	in      []byte       // ciphertext of the read under way
+	out     []byte       // ciphertext of the write under way
+	join    []byte       // plaintext of the write under way that lay in pieces
+	records int          // handed to crypto/tls by the read under way
+	bufs    loop.Buffers // of ciphertext
+	kept    int          // bytes of memory that hold ciphertext the kernel has not taken
 
 	waiting handshakeList // as a server, the oldest first
 }

@@ -135,7 +135,7 @@ func (t *Conn) keep() {
 	case len(t.in) == 0:
 		t.drop()
 	case t.kept == nil:
-		t.kept = append(t.shard.bufs.get(len(t.in)), t.in...)
+		t.kept = append(t.shard.bufs.Get(len(t.in)), t.in...)
 		t.in = t.kept
 	}
 }
@@ -143,7 +143,7 @@ func (t *Conn) keep() {
 func (t *Conn) drop() {
 	t.in = nil
 	if t.kept != nil {
-		t.shard.bufs.put(t.kept)
+		t.shard.bufs.Put(t.kept)
 		t.kept = nil
 	}
 }

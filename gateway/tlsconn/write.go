@@ -121,7 +121,7 @@ func (t *Conn) push() error {
 		t.sent = 0
 	}
 	s.kept -= cap(t.out)
-	t.out = s.bufs.grow(t.out, b)
+	t.out = s.bufs.Grow(t.out, b)
 	s.kept += cap(t.out)
 	return nil
 }
@@ -144,7 +144,7 @@ func (t *Conn) flush() {
 func (t *Conn) dropOutput() {
 	if t.out != nil {
 		t.shard.kept -= cap(t.out)
-		t.shard.bufs.put(t.out)
+		t.shard.bufs.Put(t.out)
 	}
 	t.out, t.sent = nil, 0
 }

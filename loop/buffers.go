@@ -1,4 +1,4 @@
-package edge
+package loop
 
 // Buffers is one loop's store of free buffers in a few fixed sizes, so that what one
 // connection has given back fits the next one. Get, Grow and Put are the only way in
