@@ -42,4 +42,3 @@ func TestBuffers(t *testing.T) {
 		t.Fatal("grown wrongly")
 	}
 }
-
