@@ -73,7 +73,8 @@ func dots(segment []byte) (n int) {
 }
 
 // HasDotSegment tells whether a request target has a segment "." or "..", literal or with %2e, before
-// its query. Pass-through routes refuse such targets.
+// its query. Pass-through routes refuse such targets: origins resolve them, so the path that was
+// matched against the routes would not be the one that is served.
 func HasDotSegment(target []byte) bool {
 	target, _, _ = bytes.Cut(target, []byte{'?'})
 	for more := true; more; {

@@ -18,7 +18,7 @@ func (s *shard) passThrough(c *edge.HTTPConn, req *http1.Request, d *domain) {
 	case req.MethodID == http1.MethodConnect || req.MethodID == http1.MethodTrace:
 		s.methodNotAllowed(c, &to, passedMethods)
 		return
-	case hasDotSegment(req.Path):
+	case frame.HasDotSegment(req.Path):
 		s.refuse(c, &to, refusal{reason: frame.BadRequest})
 		return
 	}

@@ -1,7 +1,6 @@
 package mte
 
 import (
-	"bytes"
 	"time"
 
 	"sluice/codec/http1"
@@ -41,39 +40,6 @@ type proxyRefuser interface {
 	refuseFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure)
 	// cutFailed is told of a failure behind an answer that has begun to leave.
 	cutFailed(c *edge.HTTPConn, r *proxyRoute, f originFailure)
-}
-
-// hasDotSegment reports whether a segment of the path is "." or "..", also
-// written with %2e: origins resolve them, so the path that was matched against
-// the routes would not be the one that is served.
-func hasDotSegment(path []byte) bool {
-	for more := true; more; {
-		segment := path
-		if i := bytes.IndexByte(path, '/'); i >= 0 {
-			segment, path = path[:i], path[i+1:]
-		} else {
-			more = false
-		}
-		dots := 0
-		for len(segment) > 0 {
-			switch {
-			case segment[0] == '.':
-				segment = segment[1:]
-			case len(segment) >= 3 && segment[0] == '%' && segment[1] == '2' && segment[2]|0x20 == 'e':
-				segment = segment[3:]
-			default:
-				dots = -1
-			}
-			if dots < 0 {
-				break
-			}
-			dots++
-		}
-		if dots == 1 || dots == 2 {
-			return true
-		}
-	}
-	return false
 }
 
 type proxiedState uint8

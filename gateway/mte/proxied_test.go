@@ -408,18 +408,3 @@ func TestProxiedBackpressure(t *testing.T) {
 		t.Errorf("the origin got %d bytes of %d", n, size)
 	}
 }
-
-func TestDotSegments(t *testing.T) {
-	f := func(path string, want bool) {
-		t.Helper()
-		if got := hasDotSegment([]byte(path)); got != want {
-			t.Errorf("%q: %v", path, got)
-		}
-	}
-	for _, path := range []string{"/.", "/..", "/a/../b", "/a/./b", "/a/..", "/%2e", "/%2E%2e", "/.%2e/a", "/a/%2e./b", "//..", "/../"} {
-		f(path, true)
-	}
-	for _, path := range []string{"/", "//", "/...", "/..a", "/a..", "/.well-known", "/%2e%2e%2e", "/a.b/c.d", "/%252e", "/%2", "/%", "/a%2e", "/..%2f"} {
-		f(path, false)
-	}
-}
