@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Bodies of the control endpoints (contract, relay §4). Unknown members are ignored; a key that comes
+// Bodies of the control endpoints (contract, mte-relay §4). Unknown members are ignored; a key that comes
 // twice is refused, since the two ends might not agree on which counts.
 
 // Paths of the control endpoints.

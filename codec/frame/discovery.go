@@ -2,7 +2,7 @@ package frame
 
 import "strconv"
 
-// A Discovery is what a relay tells about itself (contract, relay §4): the members that apply to a
+// A Discovery is what a relay tells about itself (contract, mte-relay §4): the members that apply to a
 // relay of HTTP. Lengths are in bytes, times in seconds.
 type Discovery struct {
 	BuildVersion          string

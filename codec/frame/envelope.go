@@ -1,5 +1,5 @@
 // Package frame is the wire format of the encrypting relay, frame version 2: one home for each of
-// its rules (contract, relay §1-§5, §7). It is bytes to values and back; it knows no socket and no
+// its rules (contract, mte-relay §1-§5, §7). It is bytes to values and back; it knows no socket and no
 // clock.
 //
 // Parsers work on borrowed bytes: what they return points into their input (or into the scratch of

@@ -13,7 +13,7 @@ type Field struct {
 }
 
 // HopByHop tells whether a header (its name in lower case) belongs to one connection and is never
-// carried on: the names below, and what a message's Connection header lists (contract, relay §2;
+// carried on: the names below, and what a message's Connection header lists (contract, mte-relay §2;
 // RFC 9110 §7.6.1).
 func HopByHop(name []byte) bool {
 	switch string(name) {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Metadata is what a REQUEST or RESPONSE says, decoded: a JSON object (contract, relay §2).
+// Metadata is what a REQUEST or RESPONSE says, decoded: a JSON object (contract, mte-relay §2).
 //
 // A value is filled by Parse and used again; all its slices point into the text that was parsed or
 // into its own scratch, and are good until either changes. The zero value is ready.

@@ -56,7 +56,7 @@ func (id PairID) AppendHex(dst []byte) []byte { return hex.AppendEncode(dst, id[
 func (id PairID) String() string { return hex.EncodeToString(id[:4]) }
 
 // RouteHeader is the name of the header that carries a client's id for load balancers. It is a
-// routing key, never a credential (contract, relay §3).
+// routing key, never a credential (contract, mte-relay §3).
 const RouteHeader = "X-MTE-Relay-Route"
 
 // RouteBytes is the length of its value: a client id as lower-case hex.

@@ -6,7 +6,7 @@ import (
 )
 
 // Paths are path and query without a leading slash, percent-encoded as the client sent them; empty
-// is the root. A reader accepts one leading slash, a writer emits none (contract, relay §2).
+// is the root. A reader accepts one leading slash, a writer emits none (contract, mte-relay §2).
 
 // MaxPathBytes is the bound of a path.
 const MaxPathBytes = 16384

@@ -34,7 +34,7 @@ func PersonPrefix(t Transport) string {
 	panic("BUG: no such transport")
 }
 
-// A PersonFault is the first rule a personalization string breaks (contract, relay §5).
+// A PersonFault is the first rule a personalization string breaks (contract, mte-relay §5).
 type PersonFault uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 )
 
 // A token is clientId (16) · uint64 issued-at in unix seconds · MAC (16): the first half of
-// HMAC-SHA256(domain secret, tokenDomain || the first 24 bytes) (contract, relay §3).
+// HMAC-SHA256(domain secret, tokenDomain || the first 24 bytes) (contract, mte-relay §3).
 const (
 	TokenBytes     = IDBytes + 8 + tokenMACBytes
 	TokenTextBytes = 54 // base64url without padding

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Pools are the four pools of idle instances of a profile: encoders and decoders of both types.
 // Every method may be called from anywhere and none waits: an empty pool makes an instance, a full
-// one lets it go (contract, relay §8).
+// one lets it go (contract, mte-relay §8).
 type Pools struct {
 	profile  Profile
 	encoders [types]ring[Encoder]

@@ -79,7 +79,7 @@ func NewRefusal(status int, errorHeader, retryAfter string, body []byte) *Refusa
 }
 
 // untouched tells whether the relay refused before it decoded anything: the REQUEST's sequence
-// number, and those behind it, are still to come for it (contract, relay §6, fate of the pair).
+// number, and those behind it, are still to come for it (contract, mte-relay §6, fate of the pair).
 func (r *Refusal) untouched() bool {
 	reason, _ := frame.ReasonOf(r.Code, r.Reason)
 	switch reason {

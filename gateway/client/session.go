@@ -22,7 +22,7 @@ type Call struct {
 // A Header is one header line.
 type Header struct{ Name, Value string }
 
-// The header by which a relay knows a client that keeps cookies to itself (contract, relay §6).
+// The header by which a relay knows a client that keeps cookies to itself (contract, mte-relay §6).
 const agentHeader = "X-MTE-Relay-Client"
 
 // A Session is what a client is to one relay: its token, and what the relay said about itself. It
