@@ -246,9 +246,6 @@ func (r *Role) gauges() metric.MTEGauges {
 	}
 }
 
-// Ready reports whether requests can be served.
-func (r *Role) Ready() bool { return !r.draining.Load() }
-
 // Close ends what the role runs beside the loops. Call it once those have stopped.
 func (r *Role) Close() {
 	r.kem.Stop()

@@ -383,6 +383,15 @@ func (g *testGateway) run() {
 	})
 }
 
+// closeIdle closes all idle connections. Call it on the pool's loop.
+func (p *originPool) closeIdle() {
+	for _, h := range p.hosts {
+		for h.idle != nil {
+			h.idle.close()
+		}
+	}
+}
+
 // closeIdle closes the idle connections to the origin, and waits for that.
 func (g *testGateway) closeIdle() {
 	done := make(chan struct{})

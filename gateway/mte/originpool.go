@@ -83,15 +83,9 @@ type originPool struct {
 
 // newOriginPool makes a loop's pool. Call it before the loop runs, or on it.
 func newOriginPool(l *loop.Loop, cfg originConfig) *originPool {
-	p := new(originPool)
-	p.init(l, cfg)
-	return p
-}
-
-// init is newOriginPool for a pool that is part of something else.
-func (p *originPool) init(l *loop.Loop, cfg originConfig) {
-	p.l, p.cfg, p.hosts, p.bufs = l, cfg, make(map[string]*originHost), newBuffers()
+	p := &originPool{l: l, cfg: cfg, hosts: make(map[string]*originHost), bufs: newBuffers()}
 	l.AddHook(p)
+	return p
 }
 
 // secure returns what the pool speaks TLS with.
@@ -218,15 +212,6 @@ func (h *originHost) remove(c *originConn) {
 	}
 	c.next, c.prev = nil, nil
 	h.idles--
-}
-
-// closeIdle closes all idle connections.
-func (p *originPool) closeIdle() {
-	for _, h := range p.hosts {
-		for h.idle != nil {
-			h.idle.close()
-		}
-	}
 }
 
 // OnTurn sends heads that found no company and takes back calls that are over.

@@ -22,16 +22,12 @@ func (s *shard) passThrough(c *edge.HTTPConn, req *http1.Request, d *domain) {
 		s.refuse(c, &to, refusal{reason: frame.BadRequest})
 		return
 	}
-	scheme := "http"
-	if s.role.cfg.TLS.On() {
-		scheme = "https"
-	}
 	s.origins.proxy(c, req, &proxyRoute{
 		up:      d.up,
 		domain:  d,
 		request: dress{headers: d.headers, lines: d.headerLines},
 		trusted: s.role.cfg.Trusted.Contains(c.Remote().Addr()),
-		scheme:  scheme,
+		scheme:  s.role.scheme,
 		to:      to,
 		refuser: s,
 	})
