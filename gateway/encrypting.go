@@ -111,6 +111,3 @@ func (e *encrypting) finish() {
 		time.Sleep(drainStep)
 	}
 }
-
-// MTEAddr returns where the encrypting relay listens.
-func (g *Gateway) MTEAddr() string { return g.encrypting.listener.Addr().String() }
