@@ -40,9 +40,9 @@ type helloScanner struct {
 type messageKind uint8
 
 const (
-	kindOther messageKind = iota // absent, not a string, or a text we have no use for
-	kindHello                    // "hello" or "e2ee_hello"
-	kindPing                     // "ping"
+	messageOther messageKind = iota // absent, not a string, or a text we have no use for
+	messageHello                    // "hello" or "e2ee_hello"
+	messagePing                     // "ping"
 )
 
 // keyState is what the last top-level member `key` was so far.
@@ -56,7 +56,7 @@ const (
 // Reset puts s back to the start of a payload. The bit stack is kept if it is small.
 func (s *helloScanner) Reset() {
 	s.json.reset()
-	s.kind, s.key = kindOther, keyUnusable
+	s.kind, s.key = messageOther, keyUnusable
 }
 
 // Write reads the next block of the payload, unmasked. It keeps nothing of block.
@@ -82,7 +82,7 @@ func (s *helloScanner) Write(block []byte) {
 // End is called after the last block. It reports whether the payload is a hello whose key is missing
 // or unusable.
 func (s *helloScanner) End() (reject bool) {
-	return s.json.complete() && s.kind == kindHello && s.key == keyUnusable
+	return s.json.complete() && s.kind == messageHello && s.key == keyUnusable
 }
 
 // Opaque reports whether it is settled that the payload is not a JSON object, so that the rest of it
@@ -98,18 +98,18 @@ func (s *helloScanner) StackBytes() int { return s.json.stackBytes() }
 func isControlPing(payload []byte) bool {
 	var s helloScanner
 	s.Write(payload)
-	return s.json.complete() && s.kind == kindPing
+	return s.json.complete() && s.kind == messagePing
 }
 
 // kindOf reads the value of `type`; text is nil if it is not a string or too long for any of ours.
 func kindOf(text []byte) messageKind {
 	switch string(text) {
 	case "hello", "e2ee_hello":
-		return kindHello
+		return messageHello
 	case "ping":
-		return kindPing
+		return messagePing
 	default:
-		return kindOther
+		return messageOther
 	}
 }
 

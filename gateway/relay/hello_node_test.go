@@ -68,9 +68,9 @@ func TestHelloAgainstNode(t *testing.T) {
 			got = '.'
 		case s.End():
 			got = 'r'
-		case s.kind == kindHello:
+		case s.kind == messageHello:
 			got = 'h'
-		case s.kind == kindPing:
+		case s.kind == messagePing:
 			got = 'p'
 		}
 		if got != verdicts[i] {

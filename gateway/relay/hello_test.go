@@ -34,7 +34,7 @@ func helloVerdict(t *testing.T, s string) (reject, ping bool) {
 	var sc helloScanner
 	sc.Write([]byte(s))
 	reject = sc.End()
-	ping = sc.json.complete() && sc.kind == kindPing
+	ping = sc.json.complete() && sc.kind == messagePing
 
 	sc.Reset()
 	opaque := false
