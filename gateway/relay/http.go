@@ -117,8 +117,8 @@ func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
 // Deliver goes on with an upgrade whose owner is known.
 func (u *upgrading) Deliver(*loop.Loop) {
 	s, c := u.s, u.c
-	if n := s.nodes[u.q.ServerID]; n != nil && u.claim.Tenure != nil && n.tenure != u.claim.Tenure {
-		s.lose(n) // the news of its end is still on its way
+	if m := s.meetings[u.q.ServerID]; m != nil && u.claim.Tenure != nil && m.tenure != u.claim.Tenure {
+		s.lose(m) // the news of its end is still on its way
 	}
 	k := &sock{shard: s}
 	if c.Gone() {

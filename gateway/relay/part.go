@@ -12,8 +12,8 @@ import (
 const longestGiveUp = int64(1e9)
 
 // sockets returns how many are attached, in both sessions.
-func (n *node) sockets() (sockets int) {
-	for _, sess := range n.sessions {
+func (m *meeting) sockets() (sockets int) {
+	for _, sess := range m.sessions {
 		if sess != nil {
 			sockets += sess.sockets
 		}
@@ -21,7 +21,7 @@ func (n *node) sockets() (sockets int) {
 	return sockets
 }
 
-// A parting is the end of a node that is closed as a whole: its sockets, which
+// A parting is the end of a meeting that is closed as a whole: its sockets, which
 // forward nothing any more and have not been told yet.
 type parting struct {
 	s     *shard
@@ -31,10 +31,10 @@ type parting struct {
 
 // part gives a serverId up and closes its sockets with 1012 Service restart,
 // when the store knows.
-func (s *shard) part(n *node) {
-	x := &parting{s: s, left: n.halt(closeRestart)}
-	pending := !n.tenure.GiveUp(func() { s.l.Post(x) })
-	n.end()
+func (s *shard) part(m *meeting) {
+	x := &parting{s: s, left: m.halt(closeRestart)}
+	pending := !m.tenure.GiveUp(func() { s.l.Post(x) })
+	m.end()
 	if !pending {
 		x.close()
 		return
@@ -62,26 +62,26 @@ func (x *parting) close() {
 }
 
 // lose closes the sockets of a serverId that the node does not own any more.
-func (s *shard) lose(n *node) {
-	for _, k := range n.halt(closeMoved) {
+func (s *shard) lose(m *meeting) {
+	for _, k := range m.halt(closeMoved) {
 		k.say(closeMoved)
 	}
-	n.end()
+	m.end()
 }
 
 // Lose closes the sockets of a tenure that is over.
 func (r *Relay) Lose(t *store.Tenure) {
 	s := r.shardOf(t.ServerID())
 	s.l.Post(loop.Func(func(*loop.Loop) {
-		if n := s.nodes[t.ServerID()]; n != nil && n.tenure == t {
-			s.lose(n)
+		if m := s.meetings[t.ServerID()]; m != nil && m.tenure == t {
+			s.lose(m)
 		}
 	}))
 }
 
 // halt takes every socket out of both sessions: nothing is forwarded any more
 // from here on, and nobody is told that the others left. What waits is dropped.
-func (n *node) halt(c closing) (all []*sock) {
+func (m *meeting) halt(c closing) (all []*sock) {
 	add := func(k *sock) {
 		if k != nil {
 			all = append(all, k)
@@ -93,7 +93,7 @@ func (n *node) halt(c closing) (all []*sock) {
 			add(k)
 		}
 	}
-	for _, sess := range n.sessions {
+	for _, sess := range m.sessions {
 		if sess == nil {
 			continue
 		}
@@ -127,9 +127,9 @@ func (n *node) halt(c closing) (all []*sock) {
 	return all
 }
 
-// end forgets a node that has no socket any more.
-func (n *node) end() {
-	for _, sess := range n.sessions {
+// end forgets a meeting that has no socket any more.
+func (m *meeting) end() {
+	for _, sess := range m.sessions {
 		if sess != nil {
 			sess.end()
 		}
@@ -157,7 +157,7 @@ func (k *sock) say(c closing) {
 // what waits must not go out any more.
 func (k *sock) lapse() {
 	if k.sess != nil {
-		k.shard.lose(k.sess.node)
+		k.shard.lose(k.sess.meeting)
 		return
 	}
 	// It was finishing with its peer's last messages.

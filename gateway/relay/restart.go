@@ -49,8 +49,8 @@ func (x *restart) OnTimer(now int64) {
 			k = k.nextAll
 			continue
 		}
-		n -= k.sess.node.sockets()
-		s.part(k.sess.node)
+		n -= k.sess.meeting.sockets()
+		s.part(k.sess.meeting)
 		k = s.all // the list may have changed
 	}
 	if now < x.to || n > 0 {

@@ -5,18 +5,18 @@ import (
 	"sluice/loop"
 )
 
-// A node is one serverId on its loop: the v1 and the v2 session of it, which
+// A meeting is one serverId on its loop: the v1 and the v2 session of it, which
 // are separate worlds. It exists while one of them has a socket.
-type node struct {
+type meeting struct {
 	id       string
-	tenure   *store.Tenure // what the serverId is owned by, for the node's whole life
+	tenure   *store.Tenure // what the serverId is owned by, for the meeting's whole life
 	sessions [2]*session   // v1, v2
 }
 
-// A session is the meeting point of the sockets of one serverId and version. It
-// belongs to the loop that the serverId hashes to.
+// A session is what the sockets of one serverId and version share. It belongs to
+// the loop that the serverId hashes to.
 type session struct {
-	node    *node
+	meeting *meeting
 	shard   *shard
 	v2      bool
 	sockets int // attached ones; at 0 the session ends
@@ -87,44 +87,44 @@ func (id *identity) replacedNow(now int64) bool {
 
 // session returns the session of a serverId, made if need be.
 func (s *shard) session(serverID string, v2 bool, tenure *store.Tenure) *session {
-	n := s.nodes[serverID]
-	if n == nil {
-		n = &node{id: serverID, tenure: tenure}
-		s.nodes[serverID] = n
+	m := s.meetings[serverID]
+	if m == nil {
+		m = &meeting{id: serverID, tenure: tenure}
+		s.meetings[serverID] = m
 	}
 	i := 0
 	if v2 {
 		i = 1
 	}
-	if n.sessions[i] == nil {
-		sess := &session{node: n, shard: s, v2: v2}
+	if m.sessions[i] == nil {
+		sess := &session{meeting: m, shard: s, v2: v2}
 		if v2 {
 			sess.channels = make(map[string]*channel)
 		} else {
 			sess.one = &channel{sess: sess}
 		}
-		n.sessions[i] = sess
+		m.sessions[i] = sess
 		s.relay.sessions.Add(1)
 	}
-	return n.sessions[i]
+	return m.sessions[i]
 }
 
 // end forgets a session whose last socket left.
 func (sess *session) end() {
-	s, n := sess.shard, sess.node
+	s, m := sess.shard, sess.meeting
 	i := 0
 	if sess.v2 {
 		i = 1
 	}
-	if n.sessions[i] != sess {
+	if m.sessions[i] != sess {
 		return // it ended with a socket that left because of this one
 	}
 	sess.watch.Stop()
-	n.sessions[i] = nil
+	m.sessions[i] = nil
 	s.relay.sessions.Add(-1)
-	if n.sessions == [2]*session{} {
-		delete(s.nodes, n.id)
-		n.tenure.Release()
+	if m.sessions == [2]*session{} {
+		delete(s.meetings, m.id)
+		m.tenure.Release()
 	}
 }
 
@@ -219,7 +219,7 @@ func (ch *channel) clientOver(over bool) {
 // it and gets what waits for it.
 func (sess *session) attach(k *sock, ch *channel) {
 	s := sess.shard
-	k.sess, k.ch, k.server, k.tenure = sess, ch, sess.node.id, sess.node.tenure
+	k.sess, k.ch, k.server, k.tenure = sess, ch, sess.meeting.id, sess.meeting.tenure
 	sess.sockets++
 	id, old := sess.holder(k.kind, ch)
 	switch k.kind {

@@ -25,9 +25,9 @@ type shard struct {
 	l     *loop.Loop
 	led   *ledger.Ledger
 
-	nodes map[string]*node
-	all   *sock // every socket here, linked through nextAll
-	socks int
+	meetings map[string]*meeting // by serverId
+	all      *sock               // every socket here, linked through nextAll
+	socks    int
 
 	batch       batch
 	blocks      blockPool
@@ -60,7 +60,7 @@ type shard struct {
 }
 
 func newShard(r *Relay, l *loop.Loop) *shard {
-	s := &shard{relay: r, l: l, led: r.led, nodes: make(map[string]*node), small: make([]byte, 0, 160), count: r.metrics.NewShard()}
+	s := &shard{relay: r, l: l, led: r.led, meetings: make(map[string]*meeting), small: make([]byte, 0, 160), count: r.metrics.NewShard()}
 	s.batch.s = s
 	l.AddHook(s)
 	return s

@@ -136,7 +136,7 @@ func (k *sock) OnRead(c *loop.Conn) {
 		return
 	}
 	if !k.tenure.Held(k.shard.l.Now()) {
-		k.shard.lose(k.sess.node)
+		k.shard.lose(k.sess.meeting)
 		return
 	}
 	if k.mustGate() {

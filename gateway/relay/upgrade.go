@@ -38,15 +38,15 @@ func (s *shard) lookUp(q *query) (p place) {
 	default:
 		p.kind = kindData
 	}
-	n := s.nodes[q.ServerID]
-	if n == nil {
+	m := s.meetings[q.ServerID]
+	if m == nil {
 		return p
 	}
 	i := 0
 	if q.V2 {
 		i = 1
 	}
-	if p.sess = n.sessions[i]; p.sess == nil {
+	if p.sess = m.sessions[i]; p.sess == nil {
 		return p
 	}
 	if p.sess.v2 {
@@ -74,7 +74,7 @@ func (s *shard) check(q *query, claim store.Claim, k *sock) *refusal {
 	case store.Draining:
 		return &refusalDraining
 	}
-	if r.draining.Load() && s.nodes[q.ServerID] == nil {
+	if r.draining.Load() && s.meetings[q.ServerID] == nil {
 		return &refusalDraining
 	}
 	if r.pressed.Load() {
