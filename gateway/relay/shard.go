@@ -18,8 +18,7 @@ const (
 )
 
 // A shard is one loop's part of the relay: the sessions that hash to it and
-// what their sockets share. Only its loop touches it, the two fields at the end
-// apart.
+// what their sockets share. Only its loop touches it, the field at the end apart.
 type shard struct {
 	relay *Relay
 	l     *loop.Loop
@@ -27,7 +26,6 @@ type shard struct {
 
 	meetings map[string]*meeting // by serverId
 	all      *sock               // every socket here, linked through nextAll
-	socks    int
 
 	batch       batch
 	blocks      blockPool
@@ -223,7 +221,6 @@ func (s *shard) link(k *sock) {
 		s.all.prevAll = k
 	}
 	s.all = k
-	s.socks++
 }
 
 func (s *shard) unlink(k *sock) {
@@ -236,7 +233,6 @@ func (s *shard) unlink(k *sock) {
 		k.nextAll.prevAll = k.prevAll
 	}
 	k.nextAll, k.prevAll = nil, nil
-	s.socks--
 }
 
 func (s *shard) takeScanner() *helloScanner {
