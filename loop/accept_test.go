@@ -165,7 +165,7 @@ func TestOnAccept(t *testing.T) {
 	want(t, "the peer's address is known", c.Remote().String() == peer.LocalAddr().String())
 	peer.Write([]byte("x"))
 	on(t, l, func() {
-		want(t, "the handler is set", c.Handler() != nil)
+		want(t, "the handler is set", c.h != nil)
 		want(t, "the deadline stands", c.Deadline() != 0)
 		c.Resume()
 	})
@@ -296,7 +296,7 @@ func TestAcceptCycles(t *testing.T) {
 			},
 			func(c *Conn) Handler { // we end in order
 				c.Linger(100, Now()+int64(time.Minute), nil)
-				return c.Handler()
+				return c.h
 			},
 			func(c *Conn) Handler { // a deadline ends it
 				c.SetDeadline(Now())

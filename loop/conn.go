@@ -70,9 +70,6 @@ func (c *Conn) Loop() *Loop { return c.loop }
 // Closed reports whether the connection is gone.
 func (c *Conn) Closed() bool { return c.fd < 0 }
 
-// Handler returns what SetHandler set.
-func (c *Conn) Handler() Handler { return c.h }
-
 // SetHandler makes h the connection's handler from the next call on.
 func (c *Conn) SetHandler(h Handler) { c.h = h }
 

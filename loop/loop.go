@@ -104,7 +104,6 @@ type Loop struct {
 	buf      []byte
 	vec      Vec
 	hooks    []TurnHook
-	local    any
 	accepts  []*acceptor
 	stopping bool
 
@@ -178,11 +177,6 @@ func (l *Loop) Vec() *Vec {
 	l.vec.Reset()
 	return &l.vec
 }
-
-// Local is a place for what a product keeps per loop. SetLocal is called
-// before Run or on the loop.
-func (l *Loop) Local() any     { return l.local }
-func (l *Loop) SetLocal(v any) { l.local = v }
 
 // AddHook adds a hook. Call it before Run or on the loop.
 func (l *Loop) AddHook(h TurnHook) { l.hooks = append(l.hooks, h) }

@@ -240,14 +240,11 @@ func TestHooks(t *testing.T) {
 	on(t, l, func() { want(t, "both ran in every turn before", a.turn >= 10 && a.turn == b.turn) })
 }
 
-func TestLocal(t *testing.T) {
+func TestFigures(t *testing.T) {
 	l := start(t, 2, Config{})[1]
 	want(t, "a loop knows its number", l.ID() == 1)
 	turns(t, l, 2)
 	on(t, l, func() {
-		want(t, "nothing is local at first", l.Local() == nil)
-		l.SetLocal("here")
-		want(t, "what was set is there", l.Local() == "here")
 		want(t, "the time of the turn is a time", l.Now() > 0 && l.Now() <= Now())
 		want(t, "a loop without a logger discards", l.Log() != nil)
 		want(t, "busy time is counted", l.Stats().BusyNanos.Load() > 0)
