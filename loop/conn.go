@@ -33,7 +33,9 @@ type Conn struct {
 	h     Handler
 	timer Timer
 
-	// Set at birth, read by anyone.
+	// Set at birth. Its remote may be replaced before anybody is told of the
+	// connection, and Remote and Accepted read it from anywhere after that; dial
+	// is the loop's.
 	cold *cold
 }
 

@@ -81,7 +81,7 @@ type TurnHook interface{ OnTurn(l *Loop) }
 
 // A Loop is one goroutine with one poller. It owns its connections, its read
 // buffer and its timers; nothing in it is locked. Other goroutines use Post,
-// Stop, Stats and ID only.
+// Stop, Done, Stats and ID only, and Condemn at the end of the process.
 //
 // A turn: wait for events; note what became readable and finish what became
 // writable; give each readable connection one read, in order; deliver messages;
