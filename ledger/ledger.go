@@ -48,17 +48,16 @@ func New(lim Limits) *Ledger {
 
 // A Snapshot is what the gauges show.
 type Snapshot struct {
-	Sockets, SocketLimit int64
-	Ingress, Budget      int64 // weighted bytes
-	Blocked              int64 // destinations that refuse bytes
-	Waiting              int64 // sources that wait for budget
+	Sockets int64
+	Ingress int64 // weighted bytes
+	Blocked int64 // destinations that refuse bytes
+	Waiting int64 // sources that wait for budget
 }
 
 // Snapshot reads every account.
 func (l *Ledger) Snapshot() Snapshot {
 	return Snapshot{
-		Sockets: l.sockets.Load(), SocketLimit: l.lim.Sockets,
-		Ingress: l.ingress.Load(), Budget: l.lim.Budget,
+		Sockets: l.sockets.Load(), Ingress: l.ingress.Load(),
 		Blocked: l.blocked.Load(), Waiting: l.waiting.Load(),
 	}
 }
