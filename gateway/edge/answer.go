@@ -197,9 +197,6 @@ func (c *HTTPConn) write(b []byte, end bool) (backed bool) {
 	return c.backed
 }
 
-// Pending returns how many bytes of output wait in memory for the peer.
-func (c *HTTPConn) Pending() int { return len(c.out) - c.sent }
-
 // CloseAfter makes the current answer the connection's last. It has no effect
 // on a head that is already out.
 func (c *HTTPConn) CloseAfter() { c.keep = false }

@@ -20,7 +20,7 @@ const (
 	BodyCut
 	// BodyStalled: no byte of the body came for Config.BodyTimeout.
 	BodyStalled
-	// BodyMalformed: the body broke the chunked coding; see HTTPConn.BodyFault.
+	// BodyMalformed: the body broke the chunked coding.
 	BodyMalformed
 )
 
@@ -69,9 +69,6 @@ func (c *HTTPConn) Take(x Exchange) {
 // BodyLength returns how many bytes of the request's body are still to come, -1
 // if that is not known, 0 if it has none.
 func (c *HTTPConn) BodyLength() int64 { return c.bodyLeft.Remaining() }
-
-// BodyFault returns what was wrong with a body after OnAbort(BodyMalformed).
-func (c *HTTPConn) BodyFault() *http1.Error { return c.bodyFault }
 
 // ReadBody begins to give the body to the exchange. A client that asked for it
 // is sent 100 (Continue). Without a body OnBodyEnd comes all the same.

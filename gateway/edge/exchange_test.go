@@ -140,7 +140,7 @@ func TestWriteBackpressure(t *testing.T) {
 				n := min(len(rest), 50000)
 				backed := c.Write(rest[:n])
 				rest = rest[n:]
-				if most = max(most, c.Pending()); backed {
+				if most = max(most, c.pending()); backed {
 					return
 				}
 			}
@@ -152,7 +152,7 @@ func TestWriteBackpressure(t *testing.T) {
 	})
 	c := s.dial()
 	c.send(get)
-	s.await("output waits", func() bool { return conn != nil && conn.Pending() > 0 })
+	s.await("output waits", func() bool { return conn != nil && conn.pending() > 0 })
 	c.want(200, string(data))
 	c.send("x") // the connection is still in step
 	s.await("the next head begins", func() bool { return conn.state == stateHead && conn.out == nil })

@@ -85,10 +85,6 @@ func (s *helloScanner) End() (reject bool) {
 	return s.json.complete() && s.kind == messageHello && s.key == keyUnusable
 }
 
-// Opaque reports whether it is settled that the payload is not a JSON object, so that the rest of it
-// need not be written. Writing it does no harm.
-func (s *helloScanner) Opaque() bool { return s.json.state == jsonBroken }
-
 // StackBytes returns the memory in bytes that the bit stack holds beyond the struct, which is
 // charged like payload: one bit for every level of nesting below the 64th.
 func (s *helloScanner) StackBytes() int { return s.json.stackBytes() }
