@@ -9,8 +9,6 @@ import (
 // IDBytes is the length of pair ids and client ids.
 const IDBytes = 16
 
-const idTextBytes = 22 // base64url without padding
-
 // Base64 in its two forms; strict: bits that encode nothing must be zero, so that a value has one
 // text. The decoder drops line breaks, which the callers here rule out.
 var (
@@ -83,27 +81,10 @@ func ValidRoute[T ~string | ~[]byte](v T) bool {
 
 // decodeURL decodes base64url without padding that must have exactly len(dst) bytes.
 func decodeURL(dst, text []byte) bool {
-	return len(text) == b64u.EncodedLen(len(dst)) && decodeExact(b64u, dst, text)
-}
-
-// DecodeBase64 decodes padded standard base64, the form of keys and secrets in JSON bodies, that
-// must have exactly len(dst) bytes. It tells whether it had; dst is undefined if not.
-func DecodeBase64(dst, text []byte) bool {
-	if len(text) != b64.EncodedLen(len(dst)) {
+	if len(text) != b64u.EncodedLen(len(dst)) {
 		return false
 	}
-	// A text without its padding is longer than dst has room for, and the decoder would panic.
-	pad := (3 - len(dst)%3) % 3
-	for _, c := range text[len(text)-pad:] {
-		if c != '=' {
-			return false
-		}
-	}
-	return decodeExact(b64, dst, text)
-}
-
-func decodeExact(enc *base64.Encoding, dst, text []byte) bool {
 	// A line break in the text makes the value shorter than its length says, and so is refused.
-	n, err := enc.Decode(dst, text)
+	n, err := b64u.Decode(dst, text)
 	return err == nil && n == len(dst)
 }

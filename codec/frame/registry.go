@@ -246,16 +246,6 @@ func ReasonOf(code int, word string) (Reason, bool) {
 	return NoReason, false
 }
 
-// Registered tells whether the protocol's registry has the code at all.
-func Registered(code int) bool {
-	for r := NoReason + 1; r < BadRequest; r++ {
-		if registry[r].code == code {
-			return true
-		}
-	}
-	return false
-}
-
 // ActionOf is what a client does about a refusal as it came: the reason's action, else that of the
 // code, else Surface.
 func ActionOf(code int, word string) Action {
