@@ -11,9 +11,6 @@ const CRLF = "\r\n"
 // LastChunk ends a chunked body, without trailers.
 const LastChunk = "0\r\n\r\n"
 
-// MaxChunkHeader is the most bytes AppendChunkHeader appends.
-const MaxChunkHeader = 16 + 2
-
 // AppendStatusLine appends an HTTP/1.1 status line with the usual reason phrase,
 // or an empty one if the status has none.
 func AppendStatusLine(dst []byte, status int) []byte {
@@ -66,8 +63,9 @@ func AppendDate(dst []byte, now time.Time) []byte {
 	return append(dst, CRLF...)
 }
 
-// AppendChunkHeader appends the size line of a chunk of n bytes. The data and a
-// CRLF must follow. n must not be 0, since that would end the body.
+// AppendChunkHeader appends the size line of a chunk of n bytes, at most 18
+// bytes. The data and a CRLF must follow. n must not be 0, since that would end
+// the body.
 func AppendChunkHeader(dst []byte, n int) []byte {
 	if n <= 0 {
 		panic("BUG: http1: empty chunk")

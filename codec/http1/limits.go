@@ -19,7 +19,8 @@ type Limits struct {
 }
 
 // DefaultLimits are the contract's defaults of HTTP_MAX_HEAD_BYTES and
-// HTTP_MAX_HEADERS.
+// HTTP_MAX_HEADERS, for readers that have no settings, as the Go client. A test of
+// the settings holds the two homes together.
 var DefaultLimits = Limits{HeadBytes: 65536, Fields: 128}
 
 func (lim *Limits) lineBytes() int {

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"sluice/codec/http1"
 )
 
 //go:embed testdata/settings.tsv
@@ -79,6 +81,14 @@ func TestSettingsRanges(t *testing.T) {
 			f(least-1, false)
 		}
 		f(0, s.Zero != "")
+	}
+}
+
+// The defaults have a second home for those that read answers without settings.
+func TestDefaultLimits(t *testing.T) {
+	head, fields := lookup("HTTP_MAX_HEAD_BYTES").Default, lookup("HTTP_MAX_HEADERS").Default
+	if lim := http1.DefaultLimits; head != itoa(int64(lim.HeadBytes)) || fields != itoa(int64(lim.Fields)) {
+		t.Errorf("http1 has %d bytes and %d fields; the table has %s and %s", lim.HeadBytes, lim.Fields, head, fields)
 	}
 }
 
