@@ -5,7 +5,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"sluice/ledger"
@@ -18,14 +17,12 @@ const memoryEvery = 250 * time.Millisecond
 // memory samples the process's resident memory and acts on the watermark. It
 // runs on a goroutine of its own.
 type memory struct {
-	resident atomic.Int64 // bytes, of the last sample
-	quit     chan struct{}
-	done     chan struct{}
+	quit chan struct{}
+	done chan struct{}
 }
 
 func watchMemory(g *Gateway) *memory {
 	m := &memory{quit: make(chan struct{}), done: make(chan struct{})}
-	m.resident.Store(residentBytes())
 	go m.run(g)
 	return m
 }
@@ -47,7 +44,6 @@ func (m *memory) run(g *Gateway) {
 		case <-tick.C:
 		}
 		rss := residentBytes()
-		m.resident.Store(rss)
 		g.lines.Flush(loop.Now())
 		if g.relay == nil {
 			continue
