@@ -53,8 +53,9 @@ func (c *Client) acquire(ctx context.Context) (*Pair, error) {
 	}
 }
 
-// tryAcquire is one look at the pool: a pair; or the caller is to make more; or it is in the queue and
-// to wait for wake; or, of all nothing, to look again.
+// tryAcquire is one look at the pool. It returns a pair; or grow, and the caller is to make more; or
+// wake, and the caller is in the queue and waits for it; or none of these, and the caller looks
+// again.
 func (c *Client) tryAcquire() (pair *Pair, grow bool, wake chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	// maxPairsPerClient.
 	dropEarly = 64
 
-	// rareRetry bounds the growing pauses between refills for nobody, of a relay that
-	// fails: in nanoseconds.
+	// rareRetry bounds the pauses between refills that nobody waits for, which grow
+	// while the other relay fails: in nanoseconds.
 	rareRetry = int64(30 * time.Second)
 
 	// repairEvery is the least time between two full repairs.
@@ -320,8 +320,9 @@ func (p *pairPool) Landed(pairs []*pooledPair, now int64) {
 }
 
 // Failed ends a refill without pairs. Who waits is told why if there is no pair
-// that could come free; for nobody it is tried again ever more rarely. pause says for how long there is to be none; hard, that
-// this holds whoever waits.
+// that could come free; while nobody waits, the next refill is tried ever more
+// rarely. pause says for how long there is to be none; hard, that this holds
+// although somebody waits.
 func (p *pairPool) Failed(no *refusal, pause int64, hard bool, now int64) {
 	p.asked = 0
 	p.failed = no
