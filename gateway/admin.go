@@ -142,7 +142,10 @@ func (a *admin) drain(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	a.g.log.Info("drain requested on the admin listener", "on", on)
-	a.g.SetDraining(on)
+	if !a.g.SetDraining(on) {
+		reply(ctx, 409, `{"draining":true}`) // the process ends
+		return
+	}
 	reply(ctx, 200, fmt.Sprintf(`{"draining":%t}`, on))
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"os"
+	"sync"
 	"time"
 
 	"sluice/loop"
@@ -66,27 +67,81 @@ func (g *Gateway) setState(s lifeState) {
 	}
 }
 
+// A drainOrder is what was asked of the gateway's life and is not over yet. Orders
+// come from the admin listener, from signals and from the lame duck's timer.
+type drainOrder struct {
+	mu      sync.Mutex  // guards the rest, and the change of state that goes with it
+	ending  bool        // by Drain: nothing takes that back
+	lame    *time.Timer // of stateLameDuck, when it was begun without Drain
+	lameEnd time.Time   // when it fires
+}
+
 // SetDraining begins a drain without an end, or takes it back. It may be called
-// from anywhere.
-func (g *Gateway) SetDraining(on bool) {
-	if on {
-		if d := g.cfg.Lifecycle.LameDuck; d > 0 && g.currentState() == stateReady {
-			g.setState(stateLameDuck)
-			time.AfterFunc(d, func() {
-				if g.currentState() == stateLameDuck {
-					g.refuseNew(true)
-				}
-			})
-			return
-		}
-		g.refuseNew(true)
-		return
+// from anywhere. It returns false if a drain cannot be taken back because the
+// process ends.
+func (g *Gateway) SetDraining(on bool) bool {
+	o := &g.order
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ending {
+		return on
 	}
-	switch g.currentState() {
-	case stateLameDuck, stateDraining:
+	s := g.currentState()
+	switch {
+	case on && s == stateLameDuck: // was asked for
+	case on && s == stateReady && g.cfg.Lifecycle.LameDuck > 0:
+		g.setState(stateLameDuck)
+		o.lameEnd = time.Now().Add(g.cfg.Lifecycle.LameDuck)
+		var t *time.Timer
+		t = time.AfterFunc(g.cfg.Lifecycle.LameDuck, func() { g.endLameDuck(t) })
+		o.lame = t
+	case on:
+		g.refuseNew(true)
+	case s == stateLameDuck || s == stateDraining:
+		o.stopLameDuck()
 		g.setState(stateReady)
 		g.refuseNew(false)
 	}
+	return true
+}
+
+// endLameDuck is what the timer t does. One that fired while it was stopped is
+// late: another may have taken its place.
+func (g *Gateway) endLameDuck(t *time.Timer) {
+	g.order.mu.Lock()
+	defer g.order.mu.Unlock()
+	if g.order.lame == t {
+		g.order.lame = nil
+		g.refuseNew(true)
+	}
+}
+
+func (o *drainOrder) stopLameDuck() {
+	if o.lame != nil {
+		o.lame.Stop()
+		o.lame = nil
+	}
+}
+
+// beginEnd makes the drain one that is not taken back, and returns for how long
+// new sessions are still admitted: what is left of a lame duck's time that is
+// under way, or all of it if nobody was told before.
+func (g *Gateway) beginEnd() time.Duration {
+	o := &g.order
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ending = true
+	switch g.currentState() {
+	case stateReady:
+		if g.cfg.Lifecycle.LameDuck > 0 {
+			g.setState(stateLameDuck)
+		}
+		return g.cfg.Lifecycle.LameDuck
+	case stateLameDuck:
+		o.stopLameDuck()
+		return time.Until(o.lameEnd)
+	}
+	return 0
 }
 
 func (g *Gateway) refuseNew(on bool) {
@@ -135,10 +190,7 @@ func (g *Gateway) Wait(signals <-chan os.Signal) int {
 // what is left, evenly over the last quarter of DRAIN_SECONDS. It returns when
 // no socket is left or the time is over.
 func (g *Gateway) Drain() {
-	if d := g.cfg.Lifecycle.LameDuck; d > 0 && g.currentState() == stateReady {
-		g.setState(stateLameDuck)
-		time.Sleep(d) // new sessions are still admitted
-	}
+	time.Sleep(g.beginEnd())
 	g.refuseNew(true)
 	total := max(g.cfg.Lifecycle.Drain, leastDrain)
 	start := loop.Now()

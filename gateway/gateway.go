@@ -68,7 +68,8 @@ type Gateway struct {
 
 	tuning  tuning
 	state   atomic.Int32 // lifeState
-	failed  chan int     // exit code of a gateway that gave up
+	order   drainOrder
+	failed  chan int // exit code of a gateway that gave up
 	stopped chan struct{}
 }
 

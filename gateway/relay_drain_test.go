@@ -265,6 +265,15 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal("never unready")
 	}
 	c.barrier()
+	// What a signal began is not taken back.
+	for method, status := range map[string]int{"DELETE": 409, "POST": 200} {
+		if a := httpDo(t, s.admin, method, "/drain", "X-Sluice-Admin:1"); a.status != status || a.body != `{"draining":true}` {
+			t.Errorf("%s /drain after a signal: %d %s", method, a.status, a.body)
+		}
+	}
+	if a := httpDo(t, s.addr, "GET", "/ready"); a.status != 503 {
+		t.Errorf("/ready after DELETE: %d", a.status)
+	}
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	s.wantExit(1)
 }
