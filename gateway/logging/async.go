@@ -4,10 +4,15 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 )
 
-// asyncBytes bounds the lines that wait to be written.
-const asyncBytes = 1 << 20
+const (
+	// asyncBytes bounds the lines that wait to be written.
+	asyncBytes = 1 << 20
+	// closeTime is how long the end waits for a writer that takes nothing.
+	closeTime = time.Second
+)
 
 // Async is a writer that never blocks: lines wait in memory, bounded, and a
 // goroutine writes them. Event loops log through it, so that a log that nobody
@@ -23,6 +28,7 @@ type Async struct {
 	waiting []byte
 	leftOut int
 	closed  bool
+	direct  bool // the goroutine has ended: nothing waits
 }
 
 // NewAsync starts the goroutine that writes to w, in a legal LOG_FORMAT.
@@ -37,7 +43,7 @@ func NewAsync(w io.Writer, format string) *Async {
 func (a *Async) Write(line []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.direct {
 		return a.w.Write(line)
 	}
 	if len(a.waiting)+len(line) > asyncBytes {
@@ -59,6 +65,7 @@ func (a *Async) run() {
 		}
 		lines, leftOut := a.waiting, a.leftOut
 		if len(lines) == 0 {
+			a.direct = true
 			a.mu.Unlock()
 			return
 		}
@@ -73,6 +80,7 @@ func (a *Async) run() {
 }
 
 // Close writes what waits and ends the goroutine. Lines written later go out at once.
+// A writer that takes nothing gets a second: the process is to end all the same.
 func (a *Async) Close() {
 	a.mu.Lock()
 	if !a.closed {
@@ -80,5 +88,8 @@ func (a *Async) Close() {
 		a.some.Signal()
 	}
 	a.mu.Unlock()
-	<-a.done
+	select {
+	case <-a.done:
+	case <-time.After(closeTime):
+	}
 }

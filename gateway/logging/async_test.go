@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // A writer that is stuck must not stop who logs: Write returns, lines beyond
@@ -33,6 +35,23 @@ func TestAsyncStuck(t *testing.T) {
 	if !bytes.Contains(b, []byte(`"left_out":`)) {
 		t.Error("nothing tells of the lines left out")
 	}
+}
+
+// A writer that is stuck for ever must not keep the process from its end: Close
+// returns, and so does who logs afterwards.
+func TestAsyncStuckAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		a := NewAsync(w, "json")
+		a.Write([]byte("taken by nobody\n"))
+		began := time.Now()
+		a.Close()
+		if took := time.Since(began); took != closeTime {
+			t.Errorf("closed after %v", took)
+		}
+		a.Write([]byte("late\n"))
+		r.Close()
+	})
 }
 
 // Lines come out whole and in order, and all of them by the end of Close.
