@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -240,6 +241,15 @@ func (g *Gateway) ceiling(of metric.Listener) func(evicted bool) {
 			log.Warn("as many HTTP connections as HTTP_MAX_CONNECTIONS allows", "listener", of.String(),
 				"limit", g.cfg.HTTP.MaxConnections, "idle_one_closed", evicted)
 		}
+	}
+}
+
+// flushLines tells of lines about listeners that were left out.
+func (g *Gateway) flushLines(now int64) {
+	g.lines.Flush(now)
+	g.proxyLines.Flush(now)
+	if g.log.Enabled(context.Background(), slog.LevelDebug) { // as those lines are
+		g.tlsLines.Flush(now)
 	}
 }
 

@@ -44,7 +44,7 @@ func (m *memory) run(g *Gateway) {
 		case <-tick.C:
 		}
 		rss := residentBytes()
-		g.lines.Flush(loop.Now())
+		g.flushLines(loop.Now())
 		if g.relay == nil {
 			continue
 		}
