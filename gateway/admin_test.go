@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +78,9 @@ func TestAdminStopsAtOnce(t *testing.T) {
 	// It is the server's when an answer to a later one has come.
 	if status, _, err := fasthttp.Get(nil, "http://"+g.cfg.Admin.Listen.Addr()+"/health"); status != 200 {
 		t.Fatal(status, err)
+	}
+	if page := string(g.allMetrics()); !strings.Contains(page, "sluice_http_connections{listener=\"admin\"} 2\n") {
+		t.Error("the two connections are not counted")
 	}
 	began := time.Now()
 	g.Stop()

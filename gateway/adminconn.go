@@ -39,6 +39,13 @@ func (l *adminConns) Accept() (net.Conn, error) {
 	return c, nil
 }
 
+// count returns how many there are. It may be called from anywhere.
+func (l *adminConns) count() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.open))
+}
+
 // closeAll closes what is left.
 func (l *adminConns) closeAll() {
 	l.mu.Lock()

@@ -46,6 +46,9 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 			if l == metric.ListenerMTE && g.encrypting != nil {
 				return g.encrypting.front.Stats.Open.Load()
 			}
+			if l == metric.ListenerAdmin && g.admin.conns != nil {
+				return g.admin.conns.count()
+			}
 			return 0
 		},
 		MaxConnections: g.cfg.HTTP.MaxConnections,
