@@ -136,7 +136,8 @@ func TestOneLinePerConnectionEnd(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[0]), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line["role"] != "v1 client" || line["code"] != 4242.0 || line["by"] != "peer" || line["age"] == nil ||
+	_, nanoseconds := line["age"].(float64)
+	if line["role"] != "v1 client" || line["code"] != 4242.0 || line["by"] != "peer" || !nanoseconds ||
 		!strings.Contains(line["reason"].(string), "second") {
 		t.Errorf("%v", line)
 	}

@@ -46,7 +46,7 @@ func TestDeliveryDeadline(t *testing.T) {
 	<-st.done
 	n.untilIngress(0)
 	n.untilBlocked(0)
-	if lines := n.log.with("slow destination shed"); len(lines) != 2 || !strings.Contains(lines[0], "needed_bytes_per_second") {
+	if lines := n.log.with("slow destination shed"); len(lines) != 2 || !strings.Contains(lines[0], "needed_bytes_per_second") || strings.Contains(lines[0], `"waited":"`) {
 		t.Errorf("log: %q", lines)
 	}
 }

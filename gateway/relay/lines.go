@@ -74,7 +74,7 @@ func (s *shard) logSlow(k *sock, waited int64) {
 	queued, budget := k.out.d.Queued(), s.relay.cfg.Deadlines.Delivery
 	log.Warn("slow destination shed",
 		"session", logging.ID(k.server), "role", k.kind.String(), "peer", k.c.Remote().String(), "queued_bytes", queued,
-		"waited", time.Duration(waited).Round(time.Millisecond).String(),
+		"waited", time.Duration(waited).Round(time.Millisecond),
 		"needed_bytes_per_second", int64(float64(queued)/budget.Seconds()),
 		"setting", "PASEO_RELAY_DELIVERY_TIMEOUT_MS")
 }
@@ -114,6 +114,6 @@ func (s *shard) ended(k *sock) {
 	}
 	log.Info("connection ended",
 		"session", logging.ID(k.server), "role", k.kind.String(), "code", wire, "reason", k.end.reason, "by", byNames[k.end.by],
-		"age", time.Duration(loop.Now()-k.c.Accepted()).Round(time.Millisecond).String(),
+		"age", time.Duration(loop.Now()-k.c.Accepted()).Round(time.Millisecond),
 		"bytes_in", k.recv, "bytes_out", k.sentB, "peer", k.c.Remote().String())
 }
