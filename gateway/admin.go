@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -20,6 +21,8 @@ type admin struct {
 	server *fasthttp.Server
 	conns  *adminConns
 	done   chan struct{}
+
+	acceptErrors atomic.Int64
 }
 
 const (
@@ -38,7 +41,7 @@ func listenAdmin(g *Gateway) (*admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ADMIN_PORT: listening on %s: %w", at.Addr(), err)
 	}
-	a.conns = newAdminConns(patientListener{ln, g})
+	a.conns = newAdminConns(patientListener{ln, a})
 	a.server = &fasthttp.Server{
 		Handler:            a.handle,
 		Name:               "sluice",
@@ -73,7 +76,7 @@ const acceptPause = 100 * time.Millisecond
 // up at the first failed accept would be deaf from then on.
 type patientListener struct {
 	net.Listener
-	g *Gateway
+	a *admin
 }
 
 func (p patientListener) Accept() (net.Conn, error) {
@@ -82,8 +85,9 @@ func (p patientListener) Accept() (net.Conn, error) {
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
+		p.a.acceptErrors.Add(1)
 		if !told {
-			p.g.log.Error("accept failed on the admin listener; it is tried again", "setting", "ADMIN_PORT", "error", err)
+			p.a.g.log.Error("accept failed on the admin listener; it is tried again", "setting", "ADMIN_PORT", "error", err)
 		}
 		time.Sleep(acceptPause)
 	}

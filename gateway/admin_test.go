@@ -36,7 +36,7 @@ func (l *scriptedListener) Accept() (net.Conn, error) {
 func TestAdminAcceptsAgain(t *testing.T) {
 	g := &Gateway{log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	ln := &scriptedListener{errs: []error{syscall.EMFILE, syscall.EMFILE, nil, net.ErrClosed}}
-	p := patientListener{ln, g}
+	p := patientListener{ln, &admin{g: g}}
 	c, err := p.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +44,9 @@ func TestAdminAcceptsAgain(t *testing.T) {
 	c.Close()
 	if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed listener gives %v", err)
+	}
+	if n := p.a.acceptErrors.Load(); n != 2 {
+		t.Errorf("%d failures are counted", n)
 	}
 }
 

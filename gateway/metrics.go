@@ -52,6 +52,18 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 			return 0
 		},
 		MaxConnections: g.cfg.HTTP.MaxConnections,
+		AcceptErrors: func(l metric.Listener) int64 {
+			if l == metric.ListenerRelay && g.listener != nil {
+				return g.listener.AcceptErrors.Load()
+			}
+			if l == metric.ListenerMTE && g.encrypting != nil {
+				return g.encrypting.listener.AcceptErrors.Load()
+			}
+			if l == metric.ListenerAdmin {
+				return g.admin.acceptErrors.Load()
+			}
+			return 0
+		},
 		ConfigGauges:   metric.ConfigGauges{ConfigVersion: g.configVersion.Load},
 		TLSHandshaking: g.tls.Handshaking,
 		LoopGauges: metric.LoopGauges{

@@ -18,6 +18,9 @@ const (
 	// acceptBackoff is how long a loop leaves the listener alone after accept
 	// failed, most often because descriptors ran out.
 	acceptBackoff = 100 * time.Millisecond
+	// acceptQuiet is how long accepting must have gone well for the next failure
+	// to be told again.
+	acceptQuiet = time.Minute
 )
 
 // SocketOptions are set on a listener and inherited by what it accepts.
@@ -37,6 +40,16 @@ type Listener struct {
 
 	// AcceptErrors counts failed accepts: descriptors or memory ran out.
 	AcceptErrors atomic.Int64
+
+	failedAt atomic.Int64 // Now of the last of them, 0 without one
+}
+
+// acceptFailed counts a failed accept and reports whether it is the first of its
+// kind for a while, which is worth a line.
+func (ln *Listener) acceptFailed(now int64) (first bool) {
+	ln.AcceptErrors.Add(1)
+	before := ln.failedAt.Swap(now)
+	return before == 0 || now-before >= int64(acceptQuiet)
 }
 
 // Listen opens a listener on a numeric address, or on the first address of a
@@ -156,7 +169,7 @@ func (a *acceptor) onEvent(l *Loop) {
 		default:
 			// The listener is level triggered: left registered it would keep
 			// the loop turning without ever accepting.
-			if a.ln.AcceptErrors.Add(1) == 1 {
+			if a.ln.acceptFailed(l.now) {
 				l.cfg.Log.Error("accept failed; new connections wait in the kernel until descriptors or memory are free",
 					"listener", a.ln.addr.String(), "error", err)
 			}

@@ -16,6 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Of failures in a row the first is told, and the first after a quiet minute.
+func TestAcceptFailuresTold(t *testing.T) {
+	t.Parallel()
+	var ln Listener
+	now := int64(time.Hour)
+	f := func(after time.Duration, told bool) {
+		t.Helper()
+		now += int64(after)
+		if ln.acceptFailed(now) != told {
+			t.Errorf("%v after the last: told is %v", after, !told)
+		}
+	}
+	f(0, true)
+	for range 2 * acceptQuiet / acceptBackoff {
+		f(acceptBackoff, false)
+	}
+	f(-acceptBackoff, false) // another loop's clock is behind
+	f(acceptQuiet, true)
+	f(acceptQuiet-1, false)
+	if n := ln.AcceptErrors.Load(); n != int64(2*acceptQuiet/acceptBackoff)+4 {
+		t.Errorf("%d failures are counted", n)
+	}
+}
+
 const exhaustionChild = "SLUICE_LOOP_TEST_EXHAUSTION"
 
 // TestDescriptorsExhausted lets a process of its own, an echo server, run out of

@@ -45,6 +45,7 @@ func processGauges() ProcessGauges {
 			ControlPlaneAge: func() time.Duration { return 1500 * time.Millisecond },
 			ConfigPending:   func() bool { return true },
 		},
+		AcceptErrors:   func(l Listener) int64 { return 10 + int64(l) },
 		TLSHandshaking: func() int64 { return 0 },
 		RedisUp:        func() bool { return true },
 		RedisCalls:     func() (int64, int64) { return 3, 2048 },
@@ -130,6 +131,7 @@ func TestProcessNames(t *testing.T) {
 	e.want(t, `sluice_loop_longest_turn_seconds{loop="1"}`, 1)
 	e.want(t, "sluice_blocked_delivery_age_seconds", 2.5)
 	e.want(t, `sluice_http_connections{listener="admin"}`, 2)
+	e.want(t, `sluice_accept_errors_total{listener="mte"}`, 11)
 	e.want(t, `sluice_http_evictions_total{listener="mte"}`, 1)
 	e.want(t, "sluice_redis_up", 1)
 	e.want(t, "sluice_redis_calls", 3)
