@@ -70,15 +70,16 @@ func (g *Gateway) tlsOf(of metric.Listener, setting string, files config.TLS) (*
 }
 
 // A certificateWatch reads the certificate files of the listeners again, every
-// CONFIG_POLL_SECONDS and on SIGHUP. It runs on a goroutine of its own.
+// CONFIG_POLL_SECONDS and on SIGHUP. It runs on a goroutine of its own; check and
+// setFiles, which looks as well, are called on liveConfig's.
 type certificateWatch struct {
 	g    *Gateway
 	hup  chan os.Signal // looks at once
 	quit chan struct{}
 	done chan struct{}
 
-	mu   sync.Mutex // files, which setFiles replaces
-	sets []*certificateSet
+	mu   sync.Mutex        // a look, and the files that setFiles replaces
+	sets []*certificateSet // constant after start
 }
 
 // A certificateSet is what one listener has.
