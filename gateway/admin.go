@@ -104,7 +104,7 @@ func (a *admin) handle(ctx *fasthttp.RequestCtx) {
 	case "/health":
 		reply(ctx, 200, `{"status":"ok"}`)
 	case "/ready":
-		if ok, why := a.readiness(); !ok {
+		if ok, why := a.g.allReady(); !ok {
 			ctx.Response.Header.Set("X-Sluice-Unready", why)
 			reply(ctx, 503, `{"status":"unready"}`)
 			return
@@ -118,18 +118,6 @@ func (a *admin) handle(ctx *fasthttp.RequestCtx) {
 	default:
 		a.page(ctx)
 	}
-}
-
-// readiness is the node's, and that of the encrypting relay: what its domains are
-// the control plane may have to say first.
-func (a *admin) readiness() (ok bool, why string) {
-	if ok, why := a.g.allReady(); !ok {
-		return false, why
-	}
-	if a.g.encrypting != nil && a.g.configPending.Load() {
-		return false, "no settings from CONTROL_PLANE_URL yet"
-	}
-	return true, ""
 }
 
 // drain begins a drain, or takes it back. A web page can send neither: it cannot

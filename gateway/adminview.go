@@ -21,7 +21,7 @@ const nothing = "–"
 func (a *admin) view() *adminpage.View {
 	g := a.g
 	v := &adminpage.View{Version: Version, State: g.currentState().String(), Up: showSeconds(time.Duration(loop.Now()).Truncate(time.Second).Seconds())}
-	if ok, why := a.readiness(); !ok {
+	if ok, why := g.allReady(); !ok {
 		switch {
 		case why == v.State:
 			v.Why = "not ready"

@@ -264,36 +264,6 @@ func (g *Gateway) closeListeners() {
 	}
 }
 
-// Ready reports whether new work is accepted.
-func (g *Gateway) Ready() bool {
-	ok, _ := g.readiness()
-	return ok
-}
-
-// readiness says what keeps the node from being ready.
-func (g *Gateway) readiness() (ok bool, why string) {
-	if s := g.currentState(); s != stateReady {
-		return false, s.String()
-	}
-	if g.watchdog != nil && g.watchdog.Late(time.Second) {
-		return false, "an event loop does not answer"
-	}
-	if g.relay == nil {
-		return true, ""
-	}
-	switch ok, why := g.owner.Ready(); {
-	case !ok && why == store.BelowFloor:
-		return false, "below PASEO_RELAY_MIN_CLUSTER_SIZE"
-	case !ok:
-		return false, "the ownership store is unavailable"
-	case g.relay.Pressed():
-		return false, "memory is above PASEO_RELAY_MEMORY_WATERMARK_BYTES"
-	case g.led.Full():
-		return false, "as many WebSockets as PASEO_RELAY_ACCEPTORS times PASEO_RELAY_CONNECTIONS_PER_ACCEPTOR allows"
-	}
-	return true, ""
-}
-
 // failClosed ends a node of which a loop does not turn over any more: it may
 // hold sessions that it does not serve, and must not keep them from others.
 func (g *Gateway) failClosed(wedged *loop.Loop) {

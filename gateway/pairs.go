@@ -19,11 +19,3 @@ func (g *Gateway) sharedPairs() func(*open.Pools) store.Pairs {
 		return store.NewRedisPairs(g.redis, limits, codec)
 	}
 }
-
-// allReady is readiness of both roles: what the admin listener says.
-func (g *Gateway) allReady() (ok bool, why string) {
-	if ok, why = g.readiness(); ok && g.encrypting != nil && g.redis != nil && !g.redis.Ready() {
-		return false, "the store of pairs is unavailable (REDIS_URL)"
-	}
-	return ok, why
-}
