@@ -5,6 +5,7 @@ package config
 import (
 	"net/netip"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -212,4 +213,6 @@ func (Secret) GoString() string { return "(secret)" }
 // MarshalText is String for encoders.
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
-func defaultLoops() int { return runtime.GOMAXPROCS(0) }
+// defaultLoops is GOMAXPROCS as it is when first asked for: the runtime follows the limits of its
+// cgroup, and a version must not differ in LOOPS because of that.
+var defaultLoops = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
