@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"sluice/codec/frame"
+	"sluice/codec/open"
 )
 
 const second = time.Second
@@ -154,22 +157,19 @@ func (l *loader) idle(on bool, owner string, names ...string) {
 	}
 }
 
-// What a REQUEST frame holds besides its encoded metadata (contract, mte-relay §1): mteType,
-// method, pairId, token length, token, metadata length.
-const requestHead = 1 + 1 + 16 + 2 + 40 + 4
-
-// Encoded sizes of n bytes (contract, open codec): n + 24 for MKE, 8n + 4 for MTE.
-func encodedMKE(n int64) int64 { return n + 24 }
-func encodedMTE(n int64) int64 { return 8*n + 4 }
-
 func (l *loader) checkMTE() {
 	m := l.c.MTE
-	room := m.MaxFrameBytes - requestHead
-	legal := func(most int64) string {
-		return fmt.Sprintf("at most %d, what a frame of MAX_FRAME_BYTES (%d) can carry", most, m.MaxFrameBytes)
+	profile, err := open.New(m.KyberStrength, open.MinWindow) // neither counts for sizes
+	if err != nil {
+		panic("BUG: KYBER_STRENGTH: " + err.Error())
 	}
-	l.refuse(encodedMKE(m.MaxMetadataBytesMKE) > room, "MAX_METADATA_BYTES_MKE", legal(room-24), "MAX_FRAME_BYTES")
-	l.refuse(encodedMTE(m.MaxMetadataBytesMTE) > room, "MAX_METADATA_BYTES_MTE", legal((room-4)/8), "MAX_FRAME_BYTES")
+	metadata := func(t open.Type, name string, n int64) {
+		most := profile.PlaintextBytes(t, int(m.MaxFrameBytes)-frame.RequestHeadBytes)
+		l.refuse(n > int64(most), name,
+			fmt.Sprintf("at most %d, what a frame of MAX_FRAME_BYTES (%d) can carry", most, m.MaxFrameBytes), "MAX_FRAME_BYTES")
+	}
+	metadata(open.MKE, "MAX_METADATA_BYTES_MKE", m.MaxMetadataBytesMKE)
+	metadata(open.MTE, "MAX_METADATA_BYTES_MTE", m.MaxMetadataBytesMTE)
 	l.refuse(m.CodecPoolSize > m.CodecPoolCeiling, "DEFAULT_POOL_SIZE",
 		"at most MAX_POOL_SIZE_LIMIT ("+itoa(m.CodecPoolCeiling)+")", "MAX_POOL_SIZE_LIMIT")
 	if m.Listen.On() {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/codec/frame"
 )
 
 // A Kind is how a setting's text is read and which numbers are legal unless the row says less.
@@ -272,10 +274,6 @@ func isFieldName(s string) bool {
 // isFraming reports whether a header of that name decides where a message ends or belongs to one
 // hop; nobody may set such a one by configuration.
 func isFraming(name string) bool {
-	switch strings.ToLower(name) {
-	case "connection", "content-length", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
-		"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade":
-		return true
-	}
-	return false
+	name = strings.ToLower(name)
+	return name == "content-length" || name == "host" || frame.HopByHop([]byte(name))
 }
