@@ -42,19 +42,6 @@ type Header struct{ Name, Value string }
 // minSecret is the least length of a client_id_secret in bytes.
 const minSecret = 32
 
-// Lookup finds the domain of a Host header, and nil for a host that is not served. A key with
-// the port goes before one without.
-func (d Domains) Lookup(host string) *Domain {
-	host = strings.ToLower(host)
-	if v, ok := d[host]; ok {
-		return v
-	}
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		return d[host[:i]]
-	}
-	return nil
-}
-
 func builtinDomains() Domains {
 	return Domains{"localhost": {Host: "localhost", Echo: true, ForwardCookies: true}}
 }

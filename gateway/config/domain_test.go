@@ -153,33 +153,6 @@ func TestDomainKeys(t *testing.T) {
 	f(`a\nb`, false)
 }
 
-func TestDomainLookup(t *testing.T) {
-	d, faults := parseDomains(`{"Both.test":{"upstream":"http://h"},"both.test:81":{"upstream":"http://h/81"},
-		"ported.test:8443":{"upstream":"http://h"},"[::1]":{"upstream":"http://h"}}`)
-	if faults != nil {
-		t.Fatal(faults)
-	}
-	f := func(host, key string) {
-		t.Helper()
-		got := d.Lookup(host)
-		if got == nil && key == "" || got != nil && got.Host == key {
-			return
-		}
-		t.Errorf("%q: %+v, want %q", host, got, key)
-	}
-	f("both.test", "both.test")
-	f("BOTH.test:80", "both.test")
-	f("both.test:81", "both.test:81")
-	f("ported.test:8443", "ported.test:8443")
-	f("ported.test", "")
-	f("ported.test:80", "")
-	f("[::1]", "[::1]")
-	f("[::1]:8080", "[::1]")
-	f("", "")
-	f(":80", "")
-	f("other.test", "")
-}
-
 // Without a secret a domain warns; with a shared store it does not start.
 func TestDomainSecretNeeded(t *testing.T) {
 	f := func(env string, notices, faults int) {

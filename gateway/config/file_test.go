@@ -141,7 +141,7 @@ func FuzzDomainMap(f *testing.F) {
 			return
 		}
 		for host, d := range c.MTE.Domains {
-			if c.MTE.Domains.Lookup(host) != d || (d.Outbound == nil) == (d.Upstream == nil) {
+			if d.Host != host || strings.ToLower(host) != host || (d.Outbound == nil) == (d.Upstream == nil) {
 				t.Fatalf("%q: %+v", host, d)
 			}
 		}

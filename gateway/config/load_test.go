@@ -62,7 +62,7 @@ func TestLoadDefaults(t *testing.T) {
 	want("minimum pairs", c.Client.MinPairs, 25)
 	want("redis", c.Redis.On(), false)
 	want("loops", c.Loops, defaultLoops())
-	want("echo domain", c.MTE.Domains.Lookup("LOCALHOST:8080").Echo, true)
+	want("echo domain", c.MTE.Domains["localhost"].Echo, true)
 	want("notices", len(notices), 2)
 }
 
