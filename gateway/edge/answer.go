@@ -63,9 +63,9 @@ type Header struct{ Name, Value string }
 // If the request has a body that was not asked for, it is read and dropped
 // first, so that one with faulty framing is refused (400) like a faulty head,
 // and the answer follows its end. Where more than 64 KiB are declared or come,
-// or the body does not end within Config.IdleTimeout, or the client waits for a
-// 100, the answer does not wait and is the last of the connection; it is not
-// lost by that.
+// or the body is cut short or does not end within Config.IdleTimeout, or the client
+// waits for a 100, the answer does not wait and is the last of the connection; it is
+// not lost by that.
 func (c *HTTPConn) Reply(status int, contentType string, body []byte, extra ...Header) {
 	if !c.mayAnswer() {
 		return

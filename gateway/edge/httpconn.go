@@ -216,11 +216,16 @@ func (c *HTTPConn) proceed() {
 	}
 }
 
-// ended deals with the end of the peer's stream while the socket was read.
+// ended deals with the end of the peer's stream while the socket was read. The
+// peer may have shut down its side only and wait for the answer.
 func (c *HTTPConn) ended() {
-	if c.state == stateRequest {
+	switch {
+	case c.state == stateRequest:
 		c.toldEOF = true
 		c.bodyFails(BodyCut)
+		return
+	case c.state == stateDraining && (c.deferred || c.waits()):
+		c.endDrain(false)
 		return
 	}
 	c.leave()

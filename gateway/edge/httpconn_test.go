@@ -280,6 +280,36 @@ func TestReplyWithoutBodyTimesOut(t *testing.T) {
 	c.wantEOF()
 }
 
+// A client that ends its side in the middle of a body nobody reads still gets the
+// answer, which had waited for the body or for the client.
+func TestReplySurvivesCutBody(t *testing.T) {
+	large := strings.Repeat("x", 16<<20) // more than the kernel takes
+	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {
+		if string(r.Path) == "/large" {
+			c.StartResponse(Response{Status: 200, Length: int64(len(large))})
+			c.Finish([]byte(large))
+			return
+		}
+		c.Reply(404, "text/plain", []byte("no"))
+	})
+	f := func(head string, status int, body string) {
+		t.Helper()
+		c := s.dial()
+		c.send("POST " + head + "\r\n\r\nabc")
+		c.CloseWrite()
+		resp, got := c.answer("POST")
+		if resp.StatusCode != status || got != body || status == 404 && !resp.Close {
+			t.Fatalf("%s: %d with %d bytes, closing: %v", head, resp.StatusCode, len(got), resp.Close)
+		}
+		c.wantEOF()
+	}
+	f("/ HTTP/1.1\r\nHost: h\r\nContent-Length: 10", 404, "no")
+	f("/ HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked", 404, "no")
+	f("/ HTTP/1.0\r\nHost: h\r\nContent-Length: 10\r\nConnection: keep-alive", 404, "no")
+	f("/large HTTP/1.1\r\nHost: h\r\nContent-Length: 10", 200, large)
+	s.await("all connections are gone", func() bool { return s.Stats.Open.Load() == 0 })
+}
+
 func TestExpectContinue(t *testing.T) {
 	s := serve(t, defaultConfig(), echo)
 	c := s.dial()
