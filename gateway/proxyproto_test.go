@@ -100,6 +100,7 @@ func TestProxyProtocol(t *testing.T) {
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
 		t.Errorf("%v, %v", r, err)
 	}
+	c.Close() // or the node waits for its end
 	n.untilTLS(`proxy_protocol_refusals_total{listener="relay"}`, fmt.Sprint(refused))
 	n.untilRejections("proxy_protocol", refused)
 	n.until("nothing is left", func() bool { return n.g.HTTPConnections() == 0 })
@@ -150,6 +151,35 @@ func TestProxyProtocolForeign(t *testing.T) {
 	n.untilTLS(`proxy_protocol_refusals_total{listener="relay"}`, "3")
 	if lines := n.log.with("outside TRUSTED_PROXIES"); len(lines) != 3 {
 		t.Errorf("log: %q", lines)
+	}
+}
+
+// Who is not trusted and says too little in its time has broken no rule: it gets
+// what it would get without PROXY_PROTOCOL.
+func TestProxyProtocolForeignSilence(t *testing.T) {
+	t.Parallel()
+	const trusted, short = "TRUSTED_PROXIES=10.0.0.0/8", "PASEO_RELAY_HTTP_IDLE_TIMEOUT_MS=200"
+	n := startNode(t, "PROXY_PROTOCOL=on", trusted, short)
+	s := startTLSNode(t, "PROXY_PROTOCOL=on", trusted, short)
+	for _, c := range []struct {
+		n    *node
+		raw  string
+		want int
+	}{
+		{n, "", 0}, {s, "", 0},
+		{n, "P", 408},   // of a POST, as far as one can tell
+		{s, "PROXY", 0}, // neither a header nor TLS
+	} {
+		if got := rawAnswer(t, c.n.addr, c.raw); got != c.want {
+			t.Errorf("%q: %d, want %d", c.raw, got, c.want)
+		}
+	}
+	for _, n := range []*node{n, s} {
+		n.until("nothing is left", func() bool { return n.g.HTTPConnections() == 0 })
+		n.untilTLS(`proxy_protocol_refusals_total{listener="relay"}`, "0")
+		if lines := n.log.with("by the rule of PROXY_PROTOCOL"); len(lines) > 0 {
+			t.Errorf("log: %q", lines)
+		}
 	}
 }
 

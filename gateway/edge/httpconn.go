@@ -25,8 +25,9 @@ type connState uint8
 const (
 	// stateProxy: a PROXY header is awaited, or the end of one, or enough bytes to
 	// tell that there is none. Nothing else was read. Leaves to stateIdle, with or
-	// without TLS, to stateGone when the peer breaks the rule of PROXY_PROTOCOL or
-	// says nothing within the idle timeout.
+	// without TLS, to stateGone when the peer breaks the rule of PROXY_PROTOCOL, and
+	// at the idle timeout, which is as in stateIdle and stateHead for a peer that
+	// owes no header.
 	stateProxy connState = iota
 	// stateIdle: no byte of the next request has come. No buffer is held and no
 	// output waits. Leaves to stateHead or stateRequest with the first bytes,
@@ -272,7 +273,7 @@ func (c *HTTPConn) OnTimer(*loop.Conn) {
 	c.readBy = 0
 	switch c.state {
 	case stateProxy:
-		c.refuseProxy(errProxyTimeout)
+		c.proxyTimedOut()
 	case stateIdle:
 		c.sh.srv.Stats.IdleTimeouts.Add(1)
 		c.endHandshake(tlsconn.FailTimeout)

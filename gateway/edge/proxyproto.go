@@ -56,7 +56,7 @@ func (c *HTTPConn) readProxy() {
 // feedProxy looks for the header in b. done is false while more is needed, and
 // when the connection was closed.
 func (c *HTTPConn) feedProxy(b []byte) (used int, done bool) {
-	if !c.sh.srv.cfg.Proxy.Trusted.Contains(c.sock.Remote().Addr()) {
+	if !c.owesProxy() {
 		switch proxy.Begins(b) {
 		case proxy.No:
 			return 0, true
@@ -81,6 +81,29 @@ func (c *HTTPConn) feedProxy(b []byte) (used int, done bool) {
 	}
 	c.drain = h.Rest
 	return used, true
+}
+
+// owesProxy reports whether the peer must begin with a header. It is asked before
+// the header has replaced the address.
+func (c *HTTPConn) owesProxy() bool {
+	return c.sh.srv.cfg.Proxy.Trusted.Contains(c.sock.Remote().Addr())
+}
+
+// proxyTimedOut ends the wait for the first bytes. Only a peer that owes a header,
+// or the rest of one, has broken the rule by its silence; another is one that has
+// not asked for anything, or not completed it.
+func (c *HTTPConn) proxyTimedOut() {
+	switch {
+	case c.drain > 0 || c.owesProxy():
+		c.refuseProxy(errProxyTimeout)
+	case len(c.in) > 0 && c.sh.srv.cfg.TLS == nil:
+		c.sh.busy.push(c)
+		c.refuse(errHeadTimeout)
+	default:
+		c.sh.srv.Stats.IdleTimeouts.Add(1)
+		c.leave()
+		c.sock.Close()
+	}
 }
 
 // afterProxy goes on with what stands behind the header.
