@@ -278,7 +278,9 @@ func (x *cachedTake) lose() {
 	x.s.takeAgain(append(waiting, waitingTake{x, x.p.id}))
 }
 
-// finish gives the pair back to its client, as free or dead.
+// finish gives the pair back to its client, as free or dead. One that a keepalive
+// dropped meanwhile is dead: Redis may not have heard of that, and has an older
+// state of it.
 func (x *cachedTake) finish(use cachedUse) {
 	x.putInstances()
 	c := x.c
@@ -286,9 +288,9 @@ func (x *cachedTake) finish(use cachedUse) {
 	defer c.shard.mu.Unlock()
 	c.inUse--
 	switch {
-	case c.state == ownGone || x.p.dropped:
+	case c.state == ownGone:
 		x.s.removePair(c, x.p)
-	case use == cachedDead:
+	case use == cachedDead || x.p.dropped: // the keepalive may have failed
 		x.p.wipe()
 		x.p.use = cachedDead
 		x.s.delete(c, x.p, x.begun)

@@ -289,3 +289,29 @@ func TestCachedPairsExpire(t *testing.T) {
 		wantExpiry(t, b, c, pairs[0].ID, frame.InvalidClientID)
 	}
 }
+
+// TestCachedPairsDropFails: a pair in use that a keepalive drops is not used again
+// even if Redis never heard of that.
+func TestCachedPairsDropFails(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	proxy := redistest.StartProxy(t, s.Addr)
+	a, p := cachedPairsFor(t, proxy.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 1)
+	wantAdd(t, a, c, pairs, frame.NoReason)
+	use(t, a, c, pairs[0].ID)
+	l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+	say(t, l)
+	proxy.Cut()
+	wantKeep(t, a, c, []frame.PairID{pairs[0].ID}, 0, frame.StateStoreUnavailable)
+	proxy.Heal()
+	eventually(t, "ready", a.redis.Ready)
+	wantRelease(t, l, true, frame.NoReason)
+	if _, r := takeFrom(a, c, pairs[0].ID); r != frame.PairNotFound && r != frame.InvalidClientID {
+		t.Errorf("take of a dropped pair: %v", r) // the second once Redis has forgotten it
+	}
+	eventually(t, "it is deleted", func() bool {
+		tidyIn(a, time.Second)
+		return s.Do("HEXISTS", a.vault(c.Domain).key(c.ID), hexID(pairs[0].ID)) == "0"
+	})
+}
