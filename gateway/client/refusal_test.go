@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -285,10 +286,42 @@ func TestEarlyRefusal(t *testing.T) {
 	}
 }
 
+// An answer that does not wait for the body is not lost, whatever the body does.
+func TestEarlyAnswer(t *testing.T) {
+	s := startRelay(t)
+	s.early = true
+	s.handle = func(q *relayRequest) {
+		if string(q.meta.Path) == "good" {
+			q.readAll()
+			q.respond(200, true)
+			return
+		}
+		q.next()
+		q.w.Header().Set("Connection", "close")
+		q.respond(413, false)
+		q.data([]byte("too much"), true)
+		q.drop()
+	}
+	c := newClient(t, s, func(o *Options) { o.MaxPairs, o.Batch = 1, 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for name, body := range map[string]io.Reader{
+		"endless": endless{}, "blocked": io.MultiReader(strings.NewReader("x"), blocked{ctx.Done()}),
+	} {
+		res, text, err := do(t, c, &Request{Head: Head{Method: "POST"}, Body: body})
+		if err != nil || res.Status != 413 || string(text) != "too much" || ctx.Err() != nil {
+			t.Errorf("%s body: %+v, %q, %v", name, res, text, err)
+		}
+		if err := get(t, c, "good"); err != nil {
+			t.Errorf("%s body: afterwards: %v", name, err)
+		}
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-type blocked struct{ until chan struct{} }
+type blocked struct{ until <-chan struct{} }
 
 func (b blocked) Read([]byte) (int, error) { <-b.until; return 0, io.EOF }

@@ -15,7 +15,8 @@ import (
 type Request struct {
 	Head
 	// Body is read until io.EOF, in pieces that are sent as they come; nil for none. Do does not close
-	// it, and may be reading from it when it returns with an error.
+	// it, and may be reading from it when it returns: with an error, or with an answer that came before
+	// the body had ended, of which no more is sent.
 	Body io.Reader
 	// Length is how many bytes Body has, 0 if that is not known. A Body of another length is an
 	// error. One that is over the relay's cap is refused before anything is sent; where it is not
@@ -69,6 +70,7 @@ type answer struct {
 	ctx    context.Context
 	pair   *Pair
 	x      Exchange
+	up     *upload
 	link   *link
 	stop   func() bool // of link.watch
 	rest   []byte      // of the link's buffer, not fed yet
@@ -84,6 +86,7 @@ func (a *answer) send(r *Request) (*Response, error) {
 		head.Method = "GET"
 	}
 	up := &upload{a: a, body: r.Body, size: r.Length}
+	a.up = up
 	if err := up.begin(&head); err != nil {
 		a.pair.undecoded += a.x.operations // the relay misses them, no more
 		c.release(a.pair, err == open.EncodeFailed || a.pair.worn(), false)
@@ -242,12 +245,12 @@ func (a *answer) finish() {
 		l.conn.Close()
 		return
 	}
-	l.conn.SetReadDeadline(time.Now().Add(endTimeout))
-	if _, err := l.next(); err != io.EOF {
+	l.conn.SetDeadline(time.Now().Add(endTimeout))
+	if _, err := l.next(); err != io.EOF || !a.up.settle() {
 		l.conn.Close()
 		return
 	}
-	l.conn.SetReadDeadline(time.Time{})
+	l.conn.SetDeadline(time.Time{})
 	a.c.putLink(l)
 }
 

@@ -19,7 +19,8 @@ type upload struct {
 	frames []byte // what was made so far: all of it, or at least what is to be sent first
 	over   bool   // some of it was not kept
 
-	stopped bool // all was sent, and nothing writes to the connection
+	stopped bool       // what was to be sent was, and nothing writes to the connection
+	done    chan error // what run has to say, once
 
 	mu   sync.Mutex
 	left bool // nobody waits any more: the exchange is not the upload's
@@ -76,31 +77,39 @@ func (u *upload) exchange(resent int) (status int, err error) {
 	a.c.trace("POST %s: frames in chunks", DataTarget)
 	l.out = appendRequestHead(l.out[:0], "POST", DataTarget, a.c.host, header, chunked)
 	l.out = appendChunk(l.out, u.frames)
-	done := make(chan error, 1)
-	go u.run(l, done)
+	u.done = make(chan error, 1)
+	go u.run(l, u.done)
 
 	status, err = l.readHead()
-	if err == nil && status == 200 {
-		u.stopped = true
-		return status, <-done // it has ended, or there would be no answer
-	}
-	// A refusal, or a broken connection. The body may wait for its source for ever, so it is told to
+	// Whatever came may have come early, and the body may wait for its source for ever: it is told to
 	// leave and not waited for.
 	u.abandon()
-	if err != nil && a.x.ended {
+	switch {
+	case err != nil && a.x.ended:
 		l.conn.SetDeadline(longAgo) // all that is left to it is a write
-		u.stopped = <-done == nil
+		u.stopped = <-u.done == nil
 		return 0, err
+	case err == nil && status == 200 && a.x.ended:
+		return status, nil // settle waits for that write
 	}
 	select {
-	case sendErr := <-done:
+	case sendErr := <-u.done:
 		u.stopped = sendErr == nil
-		if own, ok := sendErr.(*sourceError); ok && err != nil {
-			err = own.err
+		if own, ok := sendErr.(*sourceError); ok && (err != nil || status == 200) {
+			return 0, own.err // run has cut the connection
 		}
 	default:
 	}
 	return status, err
+}
+
+// settle tells, behind an answer, whether all of the request was sent and nothing writes to the
+// connection any more. A last write that is under way has until the connection's deadline.
+func (u *upload) settle() bool {
+	if !u.stopped && u.a.x.ended {
+		u.stopped = <-u.done == nil
+	}
+	return u.stopped && u.a.x.ended
 }
 
 // abandon takes the exchange away from the upload.
