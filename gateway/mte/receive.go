@@ -185,6 +185,10 @@ func (st *stream) taken(e frame.Envelope, q *frame.Request, lease store.Lease, r
 		return
 	}
 	st.lease = lease
+	if !lease.Held(st.s.l.Now()) { // it took long to get it
+		st.reject(refusal{reason: frame.StateStoreUnavailable})
+		return
+	}
 	text, err := lease.Decoder().Decode(q.Metadata)
 	if err != nil {
 		st.reject(refusal{reason: st.decodeFault(err)})

@@ -20,6 +20,7 @@ type faultyPairs struct {
 	later                         bool
 	add, keepalive, take, release atomic.Uint32 // a frame.Reason
 	worn                          atomic.Bool   // encoders are used up
+	late                          atomic.Bool   // locks are over when they are got
 }
 
 func (p *faultyPairs) Add(c store.Client, pairs []store.NewPair, now int64, later func(frame.Reason)) (frame.Reason, bool) {
@@ -76,6 +77,8 @@ func (l faultyLease) Release(now int64, used bool, w store.Waiter) (frame.Reason
 	return r, !l.p.later
 }
 
+func (l faultyLease) Held(now int64) bool { return !l.p.late.Load() && l.Lease.Held(now) }
+
 func (l faultyLease) Encoder() open.Encoder {
 	if l.p.worn.Load() {
 		return wornEncoder{l.Lease.Encoder()}
@@ -125,6 +128,14 @@ func TestStoreRefusals(t *testing.T) {
 			p.take.Store(uint32(none))
 			pair.want(inStep)
 		}
+
+		// A lock that is over by the time the request learns of it: nothing was decoded.
+		p.late.Store(true)
+		back := pair.snapshot()
+		c.post(pair.post("x")).wantRefusal(t, frame.StateStoreUnavailable, none)
+		back()
+		p.late.Store(false)
+		pair.want(inStep)
 
 		offers, _ := c.offer(2)
 		body := string(frame.AppendPairRequest(nil, &c.token, c.about.KyberStrength, offers))

@@ -51,8 +51,10 @@ type CachedPairs struct {
 }
 
 type cacheShard struct {
-	mu      sync.Mutex
-	clients map[Client]*cachedClient
+	mu       sync.Mutex
+	clients  map[Client]*cachedClient
+	deleting int       // deletes of dead pairs under way
+	deleted  sync.Cond // one was answered; of mu
 }
 
 type ownState uint8
@@ -125,6 +127,7 @@ func NewCachedPairs(r *Redis, limits RedisLimits, codec *open.Pools) *CachedPair
 	s := &CachedPairs{RedisPairs: NewRedisPairs(r, limits, codec)}
 	for i := range s.shards {
 		s.shards[i].clients = make(map[Client]*cachedClient)
+		s.shards[i].deleted.L = &s.shards[i].mu
 	}
 	return s
 }
@@ -133,6 +136,16 @@ func (s *CachedPairs) shard(c *Client) *cacheShard { return &s.shards[c.ID[0]%ca
 
 // Count implements Pairs.
 func (s *CachedPairs) Count() int64 { return s.pairs.Load() }
+
+// hasDead reports whether Redis may have an older state of a pair. The shard is locked.
+func (c *cachedClient) hasDead() bool {
+	for _, p := range c.pairs {
+		if p.use == cachedDead {
+			return true
+		}
+	}
+	return false
+}
 
 // holds reports whether the lease surely holds.
 func (c *cachedClient) holds(now int64) bool {
@@ -222,20 +235,14 @@ func (s *CachedPairs) tidy(c *cachedClient, now int64) {
 	if c.state != ownLeased {
 		return
 	}
-	dead := false
-	for _, p := range c.pairs {
-		if p.use == cachedDead {
-			dead = true
-			s.delete(c, p, now)
-		}
-	}
+	dead := s.deleteDead(c, now)
 	age := now - c.leased.Load()
 	switch {
 	case c.inUse > 0 || dead:
 		if age >= int64(ownRenew) && !c.renewing {
 			s.renewLease(c, now)
 		}
-	case age >= int64(ownIdle):
+	case age >= int64(ownIdle) && !c.renewing: // whose late answer would prolong it here
 		c.state = ownLeaving
 		if !s.disown(c, func(o Outcome) { s.left(c, o) }) {
 			c.state = ownLeased
@@ -277,10 +284,26 @@ func (s *CachedPairs) left(c *cachedClient, o Outcome) {
 		waiting = s.forgetClient(c)
 	default:
 		c.state = ownLeased
+		if o == Unknown { // it may be another's by now: Redis is asked before the next use
+			c.leased.Store(c.leased.Load() - int64(ownTime))
+		}
 		waiting, c.waiting = c.waiting, nil
 	}
 	c.shard.mu.Unlock()
 	s.takeAgain(waiting)
+}
+
+// deleteDead has Redis forget a client's dead pairs. It reports whether there are
+// any: Redis has older states of them, so the client is not given back before they
+// are gone. The shard is locked.
+func (s *CachedPairs) deleteDead(c *cachedClient, now int64) (any bool) {
+	for _, p := range c.pairs {
+		if p.use == cachedDead {
+			any = true
+			s.delete(c, p, now)
+		}
+	}
+	return any
 }
 
 // delete has Redis forget a dead pair. The shard is locked.
@@ -293,6 +316,8 @@ func (s *CachedPairs) delete(c *cachedClient, p *cachedPair, now int64) {
 			first, _ := word(m)
 			c.shard.mu.Lock()
 			p.deleting = false
+			c.shard.deleting--
+			c.shard.deleted.Broadcast()
 			var waiting []waitingTake
 			switch {
 			case o == Answered && first == "saved":
@@ -304,11 +329,37 @@ func (s *CachedPairs) delete(c *cachedClient, p *cachedPair, now int64) {
 			c.shard.mu.Unlock()
 			s.takeAgain(waiting)
 		})
+	if p.deleting {
+		c.shard.deleting++
+	}
 }
 
-// Close gives every lease back, so that other nodes may go on with the clients.
-// Nothing may be in use. It waits for Redis as long as calls do.
+// settle has the dead pairs of all clients deleted and waits for the answers, as
+// long as calls to Redis do.
+func (s *CachedPairs) settle() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for _, c := range sh.clients {
+			s.deleteDead(c, c.leased.Load())
+		}
+		sh.mu.Unlock()
+	}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for sh.deleting > 0 {
+			sh.deleted.Wait()
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// Close gives every lease back, so that other nodes may go on with the clients,
+// but for those with a pair that Redis could not be made to forget: they end with
+// their lease. Nothing may be in use. It waits for Redis as long as calls do.
 func (s *CachedPairs) Close() {
+	s.settle()
 	var under sync.WaitGroup
 	slots := make(chan struct{}, disownAtOnce)
 	for i := range s.shards {
@@ -316,7 +367,7 @@ func (s *CachedPairs) Close() {
 		sh.mu.Lock()
 		var clients []*cachedClient
 		for _, c := range sh.clients {
-			if c.state == ownLeased && c.inUse == 0 {
+			if c.state == ownLeased && c.inUse == 0 && !c.hasDead() {
 				clients = append(clients, c)
 			}
 		}
