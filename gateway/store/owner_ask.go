@@ -175,7 +175,10 @@ func (o *RedisOwnership) call(batches []*leaseBatch) (sent int64) {
 	return sent
 }
 
-// renew prolongs the leases of every part that is due.
+// renew prolongs the leases of every part that is due, ownerScripts scripts at a
+// time. One that fails may have taken REDIS_OP_TIMEOUT_SECONDS, so the rest is left
+// for the next call, which begins with it: of a cluster, masters that hang must not
+// keep the parts of the others from their turn.
 func (o *RedisOwnership) renew() {
 	now := o.cfg.Now()
 	var batches []*leaseBatch
@@ -183,9 +186,15 @@ func (o *RedisOwnership) renew() {
 	var tags []int
 	flush := func() bool {
 		ok := o.renewAll(batches, of)
+		var failed [ownerTags]bool
+		for _, b := range batches {
+			if b.err != nil {
+				failed[ownerTag(b.ids[0])] = true
+			}
+		}
 		for _, tag := range tags {
 			s := &o.shards[tag]
-			if !ok {
+			if failed[tag] {
 				s.renewAt = now + int64(o.cfg.Times.Retry)
 			} else if s.renewAt += int64(o.cfg.Times.Renew); s.renewAt <= now {
 				s.renewAt = now + int64(o.cfg.Times.Renew)
@@ -194,15 +203,20 @@ func (o *RedisOwnership) renew() {
 		batches, of, tags = nil, nil, nil
 		return ok
 	}
-	for tag := range o.shards {
+	from := o.renewFrom
+	for i := range o.shards {
+		tag := (from + i) % ownerTags
 		s := &o.shards[tag]
 		if now < s.renewAt {
 			continue
 		}
 		b, ts := o.due(tag)
 		batches, of, tags = append(batches, b...), append(of, ts...), append(tags, tag)
-		if len(batches) >= ownerScripts && !flush() {
-			return // the rest is still due
+		if len(batches) >= ownerScripts {
+			o.renewFrom = tag + 1
+			if !flush() {
+				return // the rest is still due, and first next time
+			}
 		}
 	}
 	flush()
@@ -236,6 +250,7 @@ func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok boo
 	sent := o.call(batches)
 	var again []*leaseBatch
 	var ofAgain [][]*Tenure
+	var againOf []*leaseBatch
 	for i, b := range batches {
 		ok = ok && b.err == nil
 		var c *leaseBatch
@@ -243,7 +258,7 @@ func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok boo
 			if b.err == nil && b.answers[j] == "" && o.retake(t) {
 				if c == nil {
 					c = &leaseBatch{op: opClaim}
-					again, ofAgain = append(again, c), append(ofAgain, nil)
+					again, ofAgain, againOf = append(again, c), append(ofAgain, nil), append(againOf, b)
 				}
 				c.ids, c.tokens = append(c.ids, t.id), append(c.tokens, t.lease.token)
 				ofAgain[len(ofAgain)-1] = append(ofAgain[len(ofAgain)-1], t)
@@ -258,6 +273,9 @@ func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok boo
 	sent = o.call(again)
 	for i, b := range again {
 		ok = ok && b.err == nil
+		if b.err != nil {
+			againOf[i].err = b.err
+		}
 		for j, t := range ofAgain[i] {
 			o.renewed(t, b, j, sent)
 		}

@@ -73,9 +73,10 @@ type fakeNode struct {
 	*RedisOwnership
 	t     testing.TB
 	redis *fakeLeases
-	cut   bool   // nothing arrives there
-	mute  bool   // what arrives is done, but not answered
-	held  func() // called in front of the next batch, once
+	cut   bool               // nothing arrives there
+	mute  bool               // what arrives is done, but not answered
+	hung  func(tag int) bool // parts whose master of a cluster answers nothing
+	held  func()             // called in front of the next batch, once
 	gone  []*Tenure
 }
 
@@ -85,10 +86,15 @@ func (n *fakeNode) ready() bool    { return true }
 func (n *fakeNode) together() bool { return false }
 
 func (n *fakeNode) run(_ context.Context, node, target string, lease time.Duration, batches []*leaseBatch) {
+	waited := false
 	for _, b := range batches {
 		if f := n.held; f != nil {
 			n.held = nil
 			f()
+		}
+		if n.hung != nil && n.hung(ownerTag(b.ids[0])) {
+			b.err, waited = errFake, true
+			continue
 		}
 		if !n.cut {
 			n.redis.do(b, node, target, lease)
@@ -96,6 +102,9 @@ func (n *fakeNode) run(_ context.Context, node, target string, lease time.Durati
 		if n.cut || n.mute {
 			b.answers, b.err = nil, errFake
 		}
+	}
+	if waited {
+		n.redis.now += int64(n.cfg.OpTimeout)
 	}
 }
 

@@ -91,8 +91,9 @@ type RedisOwnership struct {
 	lapsed    atomic.Int64 // tenures that ended because Redis did not answer
 	moved     atomic.Int64 // those that another node had
 
-	queue  askQueue
-	shards [ownerTags]ownerShard
+	queue     askQueue
+	shards    [ownerTags]ownerShard
+	renewFrom int // the part that is looked at first; the renewer's own
 
 	ctx    context.Context // of every call; ends with Close
 	cancel context.CancelFunc
