@@ -296,6 +296,42 @@ func TestOutboundCaps(t *testing.T) {
 	}
 }
 
+// The other relay's cap is the one of our last authentication, for pairs of before
+// too: a body over it is not sent.
+func TestOutboundCapChanges(t *testing.T) {
+	p := startRelayPair(t, pairOptions{wired: true, in: []string{"TOKEN_MAX_AGE_SECONDS=2"},
+		origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, _ := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n)
+		})})
+	body := make([]byte, 1001)
+	send := func(declared bool) answer {
+		if declared {
+			return p.do("POST", "/", bytes.NewReader(body))
+		}
+		return p.do("POST", "/", struct{ io.Reader }{bytes.NewReader(body)})
+	}
+	if a := send(true); a.body != "1001" {
+		t.Fatalf("without a cap: %d %s", a.status, a.body)
+	}
+	p.wire.play(p.wire.altering(t, "/api/mte-relay", func(b []byte) []byte {
+		lower := bytes.Replace(b, []byte(`"maxRequestBodyBytes":0`), []byte(`"maxRequestBodyBytes":1000`), 1)
+		if len(lower) == len(b) {
+			t.Errorf("no cap of 0 in %s", b)
+		}
+		return lower
+	}))
+	if !poll(func() bool { return send(true).status == 481 }) {
+		t.Fatal("a lower cap of the other relay is never learned")
+	}
+	for _, declared := range []bool{true, false} {
+		e := send(declared).wantRefusal(t, 481, "body_too_large", "")
+		if !strings.Contains(e.Message, "the relay takes 1000") {
+			t.Errorf("declared %v: %q", declared, e.Message)
+		}
+	}
+}
+
 // What is sent fits the other relay's bounds, whatever ours are.
 func TestOutboundOtherBounds(t *testing.T) {
 	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(mirror),

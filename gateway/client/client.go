@@ -192,8 +192,12 @@ func (c *Client) auth(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	was, known := c.session.ClientID(), c.session.Known()
 	if err := c.session.Authed(body, time.Now()); err != nil {
 		return err
+	}
+	if known && c.session.ClientID() != was {
+		c.pool.forget() // our token was not good any more, and the pairs are not the new client's
 	}
 	relay := c.session.Relay()
 	c.trace("authenticated as client %v; relay %s, %s", c.session.ClientID(), relay.BuildVersion, relay.Profile)

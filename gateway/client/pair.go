@@ -60,6 +60,14 @@ func (p *Pair) use(t open.Type) {
 	p.enc, p.dec = enc, dec
 }
 
+// Renew has the pair go by what its relay says of itself since, its bounds above all, as long as that
+// is still the codec the pair has its keys for. Call it between requests.
+func (p *Pair) Renew(r *Relay) {
+	if r != p.relay && r.Profile.String() == p.relay.Profile.String() && r.SequenceWindow == p.relay.SequenceWindow {
+		p.relay = r
+	}
+}
+
 // Wipe zeroes the pair's keys; it is of no more use.
 func (p *Pair) Wipe() {
 	p.enc.Wipe()

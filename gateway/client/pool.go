@@ -32,7 +32,7 @@ func (c *Client) acquire(ctx context.Context) (*Pair, error) {
 		if err := c.ready(ctx); err != nil {
 			return nil, err
 		}
-		pair, grow, wake, err := c.tryAcquire()
+		pair, grow, wake, pause, err := c.tryAcquire()
 		switch {
 		case pair != nil || err != nil:
 			return pair, err
@@ -41,43 +41,60 @@ func (c *Client) acquire(ctx context.Context) (*Pair, error) {
 				return nil, err
 			}
 		case wake != nil:
+			again, stop := after(pause)
 			select {
 			case <-wake:
+				stop()
+			case <-again: // there may be room for a pair that nobody gives back
+				c.abandon(wake)
 			case <-ctx.Done():
+				stop()
 				c.abandon(wake)
 				return nil, ctx.Err()
 			case <-c.closing.Done():
+				stop()
 				return nil, ErrClosed
 			}
 		}
 	}
 }
 
+// after is a timer of d, and none if d is not positive.
+func after(d time.Duration) (<-chan time.Time, func() bool) {
+	if d <= 0 {
+		return nil, func() bool { return false }
+	}
+	timer := time.NewTimer(d)
+	return timer.C, timer.Stop
+}
+
 // tryAcquire is one look at the pool. It returns a pair; or grow, and the caller is to make more; or
-// wake, and the caller is in the queue and waits for it; or none of these, and the caller looks
-// again.
-func (c *Client) tryAcquire() (pair *Pair, grow bool, wake chan struct{}, err error) {
+// wake, and the caller is in the queue and waits for it, but no longer than a pause of pairing if
+// there is one; or none of these, and the caller looks again.
+func (c *Client) tryAcquire() (pair *Pair, grow bool, wake chan struct{}, pause time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := &c.pool
-	paused := time.Now().Before(p.pausedUntil)
+	pause = time.Until(p.pausedUntil)
+	paused := pause > 0
 	switch last := len(p.free) - 1; {
 	case c.isClosed:
-		return nil, false, nil, ErrClosed
+		return nil, false, nil, 0, ErrClosed
 	case last >= 0:
 		pair, p.free = p.free[last], p.free[:last]
-		return pair, false, nil, nil
+		pair.Renew(c.session.Relay())
+		return pair, false, nil, 0, nil
 	case !c.session.Known(): // another request has just learned that it is not
-		return nil, false, nil, nil
+		return nil, false, nil, 0, nil
 	case paused && p.count == 0:
-		return nil, false, nil, p.pausedBy
+		return nil, false, nil, 0, p.pausedBy
 	case !paused && !p.growing && p.count < c.o.MaxPairs:
 		p.growing = true
-		return nil, true, nil, nil
+		return nil, true, nil, 0, nil
 	}
 	wake = make(chan struct{}, 1)
 	p.waiters = append(p.waiters, wake)
-	return nil, false, wake, nil
+	return nil, false, wake, pause, nil
 }
 
 // growOnce makes a batch of pairs. A failure is the caller's only if there are no pairs to wait for;
@@ -145,10 +162,12 @@ func (c *Client) release(pair *Pair, replace, gone bool) {
 	p.wakeOne()
 }
 
-// forget drops all pairs of an identity; those in use are dropped when they come back.
+// forget drops all pairs of an identity; those in use are dropped when they come back, and who waits
+// for one has room for another.
 func (p *pairPool) forget() {
 	p.wipe()
 	p.count, p.drop = 0, nil
+	p.wakeAll()
 }
 
 func (p *pairPool) wipe() {

@@ -35,6 +35,7 @@ type testRelay struct {
 	onAuth    func(call int) *Refusal
 	keepalive func(call int) *Refusal
 	early     bool // answers before the request's body has ended
+	forgets   bool // gives a new client id for every token
 	loose     bool // gaps in the client's numbers are no fault, nor is a pair still in use
 
 	mu         sync.Mutex
@@ -178,10 +179,12 @@ func (s *testRelay) auth(w http.ResponseWriter, r *http.Request) {
 		if !ok || !s.key.Verify(&token) {
 			s.fault("token %q", q.Token)
 		}
-		id = token.Client()
-		call.given = id
+		call.given = token.Client()
 	}
 	s.mu.Lock()
+	if q.Token != "" && !s.forgets {
+		id = call.given
+	}
 	s.auths = append(s.auths, call)
 	n, relay := len(s.auths), s.relay
 	s.mu.Unlock()

@@ -239,6 +239,7 @@ func (x *outbound) OnTimer(int64) {
 // begin encodes the REQUEST for the pair and sends what there is of the body.
 func (x *outbound) begin(pair *pooledPair) {
 	x.pair = pair
+	pair.key.Renew(pair.of.relay.Load())
 	x.exchange.Begin(pair.key, open.MKE)
 	if err := x.request.encode(x); err != nil {
 		x.giveBack(x.unsent())

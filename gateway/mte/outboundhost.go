@@ -105,7 +105,7 @@ func (h *outboundHost) tooLarge(length int64) error {
 }
 
 func (id *identity) tooLarge(length int64) error {
-	if limit := id.relay.MaxRequestBodyBytes; limit > 0 && length > limit {
+	if limit := id.relay.Load().MaxRequestBodyBytes; limit > 0 && length > limit {
 		return &client.RequestTooLarge{Size: length, Limit: limit}
 	}
 	return nil
@@ -197,6 +197,7 @@ func (h *outboundHost) know(s *client.Session, now int64) {
 	if id == nil {
 		id = newIdentity(s)
 	}
+	id.relay.Store(relay)
 	lower := relay.MaxPairsPerClient > 0 && relay.MaxPairsPerClient < h.pool.rules.max
 	news := lower && h.clamped != relay.MaxPairsPerClient
 	h.clamped = relay.MaxPairsPerClient
@@ -209,7 +210,7 @@ func (h *outboundHost) know(s *client.Session, now int64) {
 }
 
 func newIdentity(s *client.Session) *identity {
-	id := &identity{client: s.ClientID(), relay: s.Relay()}
+	id := &identity{client: s.ClientID()}
 	for _, f := range s.DataHeader() {
 		id.lines = http1.AppendField(id.lines, f.Name, f.Value)
 	}

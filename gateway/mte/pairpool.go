@@ -3,6 +3,7 @@ package mte
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"sluice/codec/frame"
@@ -39,11 +40,11 @@ type poolRules struct {
 }
 
 // An identity is what we are to the other relay for as long as it accepts our
-// client id. It is constant.
+// client id. It is constant but for relay, which may be read from anywhere.
 type identity struct {
 	client frame.ClientID
-	relay  *client.Relay
-	lines  []byte // the field lines of a request that holds frames
+	relay  atomic.Pointer[client.Relay] // as the last authentication has it
+	lines  []byte                       // the field lines of a request that holds frames
 }
 
 // A pooledPair is a pair and what the pool needs to know of it. While it is in

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sluice/codec/frame"
-	"sluice/gateway/client"
 )
 
 // A poolWorld drives a pool with a clock of its own and a relay that answers
@@ -62,7 +61,7 @@ var defaultRules = poolRules{initial: 2, min: 25, max: 1024, threshold: 10}
 
 func newPoolWorld(t testing.TB, rules poolRules) *poolWorld {
 	w := &poolWorld{t: t, p: newPairPool(rules), batch: 100, perClient: 2048}
-	w.id = &identity{relay: new(client.Relay)}
+	w.id = new(identity)
 	// About what a core needs for the arithmetic at strength 1024, and the call.
 	w.callTime = func(n int) time.Duration { return 2*time.Millisecond + time.Duration(n)*300*time.Microsecond }
 	return w
@@ -486,7 +485,7 @@ func TestPoolForgets(t *testing.T) {
 		t.Fatalf("%d in use", w.p.inUse)
 	}
 	old := w.id
-	w.id = &identity{relay: new(client.Relay)}
+	w.id = new(identity)
 	if !w.p.Forget(old, w.now) || w.p.Forget(old, w.now) {
 		t.Fatal("forgotten not exactly once")
 	}
@@ -503,7 +502,7 @@ func TestPoolForgets(t *testing.T) {
 	n := len(w.calls)
 	for range 100 {
 		w.p.Forget(w.p.current, w.now)
-		w.id = &identity{relay: new(client.Relay)}
+		w.id = new(identity)
 		w.ask(0, pairKept)
 		w.run(50 * time.Millisecond)
 	}
@@ -549,7 +548,7 @@ func TestPoolOverload(t *testing.T) {
 		})
 	}
 	w.at(int64(3*time.Second), func() {
-		w.id = &identity{relay: new(client.Relay)}
+		w.id = new(identity)
 		w.p.Forget(w.p.current, w.now)
 	})
 	w.answer = func(int) (time.Duration, bool) {
