@@ -132,6 +132,7 @@ type outgoing struct {
 	merged  []byte // names of what the hop contributed, a comma list
 	pending []byte // application bytes of this OnBody, while the call has not begun
 	backed  bool   // the origin takes no more for now, and the client's body is paused
+	owed    int    // while it has answered and is backed: what it had still to take
 }
 
 type outgoingState uint8

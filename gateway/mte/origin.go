@@ -239,6 +239,16 @@ func (o *originCall) Last() bool { return o.last }
 // response can still come.
 func (o *originCall) Deaf() bool { return o.deaf || o.state >= callAnswered }
 
+// Owed returns how many bytes of the request the origin has not acknowledged, of
+// those that were written. It costs a system call.
+func (o *originCall) Owed() int {
+	n := len(o.out) - o.sent
+	if o.state == callOpen {
+		n += o.conn.sock.Unacked()
+	}
+	return n
+}
+
 // GiveUp makes the call deaf: the rest of the request is not sent. The response
 // is read to its end and the connection closed behind it; until then the origin
 // sees a request that is not complete.

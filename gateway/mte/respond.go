@@ -54,7 +54,11 @@ func (st *stream) answerNotFound() {
 // answeredEarly notes an answer that must wait for the end of the body.
 func (st *stream) answeredEarly() {
 	switch {
-	case st.state != streamUploading: // END was read, the HTTP body's end is near
+	case st.state == streamEnded && st.origin.backed:
+		st.expectDrain()
+	case st.state == streamEnded: // only the HTTP body's end is missing
+		st.boundDrain()
+	case st.state != streamUploading:
 	case st.answer.whole:
 		st.startDrain()
 	default:
@@ -67,10 +71,15 @@ func (st *stream) answeredEarly() {
 // expectDrain bounds the time in which an origin that has answered must take a
 // byte of the body.
 func (st *stream) expectDrain() {
-	if st.state == streamUploading && st.answer.early() {
+	if st.answer.early() && (st.state == streamUploading || st.state == streamEnded) {
+		st.origin.owed = st.origin.call.Owed()
 		st.s.l.StartTimer(&st.timer, st.s.l.Now()+int64(earlyTime), st)
 	}
 }
+
+// tookBytes reports whether the origin has taken a byte since expectDrain, although
+// more waits for it.
+func (o *outgoing) tookBytes() bool { return o.backed && o.call.Owed() < o.owed }
 
 // giveUpOrigin has an origin that has answered go without the rest of the body.
 func (st *stream) giveUpOrigin() {
@@ -189,7 +198,11 @@ func (x *fromOrigin) OnDrain(*originCall) {
 		st.timer.Stop()
 		st.c.ResumeBody()
 	case streamEnded:
-		st.c.ResumeBody()
+		if st.answer.early() {
+			st.boundDrain()
+		} else {
+			st.c.ResumeBody()
+		}
 	}
 }
 

@@ -342,24 +342,42 @@ func (st *stream) OnTimer(int64) {
 			st.expectDrain()
 		}
 	case streamUploading:
-		st.giveUpOrigin()
+		if st.origin.tookBytes() {
+			st.expectDrain()
+		} else {
+			st.giveUpOrigin()
+		}
 	case streamDraining:
 		st.drainExceeded()
 	case streamEnded:
-		st.c.CloseAfter()
-		if st.first.reason != frame.NoReason {
+		switch {
+		case st.first.reason != frame.NoReason:
+			st.c.CloseAfter()
 			st.refuseInStep()
-		} else {
-			st.trailing()
+		case st.origin.backed && st.origin.call != nil:
+			if st.origin.tookBytes() {
+				st.expectDrain()
+				return
+			}
+			st.origin.call.GiveUp() // then OnDrain lets the rest of the HTTP body come
+			st.boundDrain()
+		default:
+			st.drainExceeded()
 		}
 	}
 }
 
-// drainExceeded gives the drain up. An early answer is delivered all the same;
-// the pair is not in step either way.
+// drainExceeded gives the drain up. An early answer is delivered all the same,
+// and the pair retired either way.
 func (st *stream) drainExceeded() {
 	st.c.CloseAfter()
 	if st.first.reason == frame.NoReason && st.answer.early() {
+		switch {
+		case st.answer.whole:
+			st.dropOrigin()
+		case st.origin.call != nil:
+			st.origin.call.GiveUp() // its request is not completed any more
+		}
 		st.doomed = true
 		st.c.PauseBody()
 		st.deliver()
