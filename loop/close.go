@@ -25,7 +25,7 @@ func (c *Conn) Linger(maxBytes int, until int64, gone func()) {
 
 func (g *linger) OnRead(c *Conn) {
 	b := c.loop.Buffer()[Headroom:]
-	n, r := c.Read(b[:min(len(b), g.left+1)])
+	n, r := c.Read(b[:min(len(b)-1, g.left)+1])
 	switch r {
 	case ReadAgain:
 		return

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -14,10 +15,11 @@ const (
 	// connection; with more to come it is closed behind the answer.
 	drainBytes = 64 << 10
 
-	// lingerBytes and lingerTime bound what is read and dropped behind the last
-	// answer, so that it is not lost to the reset that unread input would cause.
-	lingerBytes = 1 << 20
-	lingerTime  = 5 * time.Second
+	// lingerTime bounds what is read and dropped behind the last answer, so that it
+	// is not lost to the reset that unread input would cause. A count of bytes does
+	// not: a client that sends all of a large body before it looks would lose the
+	// answer that refuses it.
+	lingerTime = 5 * time.Second
 )
 
 type connState uint8
@@ -307,7 +309,7 @@ func (c *HTTPConn) linger() {
 	c.release()
 	c.state = stateLingering
 	c.sh.busy.push(c)
-	c.sock.Linger(lingerBytes, c.now()+int64(lingerTime), c.leave)
+	c.sock.Linger(math.MaxInt, c.now()+int64(lingerTime), c.leave)
 }
 
 // lose ends the connection at once and tells the exchange.

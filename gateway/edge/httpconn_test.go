@@ -112,6 +112,18 @@ func TestRefusalSurvivesUnreadInput(t *testing.T) {
 	s.await("all connections are gone", func() bool { return s.Stats.Open.Load() == 0 })
 }
 
+// However much of a body is to come that nobody reads: the answer is there when
+// the client has sent it all.
+func TestAnswerSurvivesLargeUpload(t *testing.T) {
+	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) { c.Reply(404, "text/plain", []byte("no")) })
+	const size = 16 << 20
+	c := s.dial()
+	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", size, make([]byte, size)))
+	c.CloseWrite()
+	c.want(404, "no")
+	c.wantEOF()
+}
+
 func TestHeadTimeoutIsAbsolute(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.IdleTimeout = 150 * time.Millisecond
