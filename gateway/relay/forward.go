@@ -11,9 +11,13 @@ import (
 // the same pass.
 const inPlaceCopy = 4 << 10
 
-// leastRuns is what a message in front leaves of a write vector. The largest
-// fills 512 blocks of 64 KiB behind a few small ones.
+// leastRuns is what a message in front leaves of a write vector.
 const leastRuns = 64
+
+// mostBlocks is how many blocks a message may lie in. The largest fills 512 of
+// 64 KiB behind a few small ones, however it was cut: see sock.room and
+// sock.readDirect, which alone make a message longer.
+const mostBlocks = loop.MaxVec - leastRuns
 
 // batch is what one read of one source brings for its destinations: at most one
 // message that had been gathered before, then whole messages that lie in the
@@ -85,27 +89,31 @@ func (t *batch) closeRun() {
 }
 
 // addBody adds a message that was gathered. What is there already goes out
-// first, so that the message leads what follows it.
-func (t *batch) addBody(b *body, payload int) {
+// first, so that the message leads what follows it. It reports false, and frees
+// the message, if that lies in more than mostBlocks: how a message is cut is its
+// sender's choice, so a fault in that reckoning must not be everybody's end.
+func (t *batch) addBody(b *body, payload int) bool {
 	if t.frames > 0 {
 		t.send()
 	}
-	t.lead, t.leadSize = b, 0
-	blocks := 0
+	size, blocks := 0, 0
 	for x := b.head; x != nil; x = x.next {
-		t.leadSize += x.end - x.off
+		size += x.end - x.off
 		blocks++
 	}
+	if blocks > mostBlocks {
+		t.s.free(b)
+		return false
+	}
+	t.lead, t.leadSize = b, size
 	t.frames, t.payload = 1, int64(payload)
 	t.s.count.Frame(payload)
-	if blocks > loop.MaxVec-leastRuns {
-		panic("BUG: a message in more blocks than one write can carry")
-	}
 	for x := b.head; x != nil; x = x.next {
 		if x.end > x.off {
 			t.vec.Add(x.bytes())
 		}
 	}
+	return true
 }
 
 // flush sends what is in the batch.

@@ -86,7 +86,11 @@ func (k *sock) readDirect() {
 		if !s.led.Reserve(&spare, n) {
 			break
 		}
-		blocks[more], sizes[more] = s.blocks.get(int(n)), int(n)
+		room := n
+		if !in.fin {
+			room = step // more of the message will follow: small blocks would add up
+		}
+		blocks[more], sizes[more] = s.blocks.get(int(room)), int(n)
 		v.Add(blocks[more].buf[:n])
 		more++
 	}
@@ -403,8 +407,11 @@ func (k *sock) complete(t *batch) (more bool) {
 	if b == nil {
 		b = k.shard.emptyFrame(k.in.op)
 	}
+	if !t.addBody(b, payload) {
+		k.shut(closeMemory)
+		return false
+	}
 	k.recv += int64(payload)
-	t.addBody(b, payload)
 	return k.state == open
 }
 
