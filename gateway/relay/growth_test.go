@@ -63,13 +63,14 @@ type source struct {
 	seen int // bytes of whole messages
 }
 
-func newSource(t *testing.T) *source {
+// newSource makes one with a budget for a message of so many bytes.
+func newSource(t *testing.T, budget int) *source {
 	l, err := loop.New(0, loop.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Discard)
-	led := ledger.New(ledger.Limits{Sockets: 10, Budget: 4 * maxMessage, Weight: 4})
+	led := ledger.New(ledger.Limits{Sockets: 10, Budget: 4 * int64(budget), Weight: 4})
 	cfg := Config{
 		Deadlines: ledger.Deadlines{Delivery: time.Minute, Send: 2 * time.Minute},
 		Log:       slog.New(slog.DiscardHandler),
@@ -179,7 +180,7 @@ func TestNoCutMakesTooManyBlocks(t *testing.T) {
 	edges := []int{0, 1, 2, 125, 126, 501, 502, 503, 511, 512, 513, 4095, 4096, 4097, 20<<10 - 1, 20 << 10, 20<<10 + 1,
 		directRead - 1, directRead, directRead + 1, 33279, 33280, 64<<10 - 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, directSpan - 1, directSpan, directSpan + 1}
 
-	s := newSource(t)
+	s := newSource(t, maxMessage)
 	most := 2 << 20 // enough to tell; a few go on to the largest message
 
 	// A sender that has counted along: each frame, read by itself, is a little
@@ -245,6 +246,26 @@ func TestNoCutMakesTooManyBlocks(t *testing.T) {
 	}
 }
 
+// A budget of a message's size admits that message, alone, in any cuts: what its
+// reads have taken already is part of what its blocks need.
+func TestExactBudgetTakesAnyCuts(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []int{600, 5000, 30000, 200000} {
+		s := newSource(t, whole)
+		parts := []int{1, 100, whole / 7, whole / 3, whole / 2, whole - 501, whole - 1}
+		for _, tail := range parts {
+			for _, cut := range parts[1:] {
+				s.name = fmt.Sprintf("%d bytes, the last %d read by %d", whole, tail, cut)
+				s.frame(whole-tail, false)
+				s.end(tail, cut)
+				s.frame(whole-tail, false, cut)
+				s.end(tail, 0, cut)
+			}
+			s.end(whole, tail)
+		}
+	}
+}
+
 // A message in more blocks than one write carries would be a fault of ours. Its
 // sender is closed; nobody else notices.
 func TestTooManyBlocksEndTheirSocketOnly(t *testing.T) {
@@ -253,7 +274,7 @@ func TestTooManyBlocksEndTheirSocketOnly(t *testing.T) {
 		blocks int
 		state  sockState
 	}{{mostBlocks, open}, {mostBlocks + 1, closingState}, {4 * loop.MaxVec, closingState}} {
-		s := newSource(t)
+		s := newSource(t, maxMessage)
 		s.name = fmt.Sprint(c.blocks, " blocks")
 		k, sh := s.k, s.k.shard
 		in := &k.in

@@ -141,13 +141,11 @@ func (k *sock) room(want int64, pre *ledger.Charge) []byte {
 	}
 	if in.ahead == 0 {
 		n := min(space, in.left)
-		switch {
-		case pre.Bytes() >= n:
-			ledger.Move(&b.charge, pre, n)
-		case !s.reserve(k, &b.charge, n):
-			in.want = uint32(n)
+		if need := n - pre.Bytes(); need > 0 && !s.reserve(k, pre, need) {
+			in.want = uint32(need)
 			return nil
 		}
+		ledger.Move(&b.charge, pre, n)
 		in.ahead = n
 	}
 	if size > 0 {
