@@ -27,7 +27,7 @@ type inbound struct {
 	mask   uint32        // for the next byte of the frame
 	want   uint32        // bytes of the step that the budget refused
 	left   int64         // payload bytes of the frame still to come
-	size   int64         // payload bytes of the message so far
+	size   int64         // payload bytes of the message so far; 0 between messages
 	ahead  int64         // bytes charged beyond size: room in the last block
 	body   *body         // nil until a byte is kept
 	scan   *helloScanner // while hello is helloMaybe
@@ -223,11 +223,11 @@ func (k *sock) passes() bool {
 func (k *sock) finishBody() (b *body, payload int) {
 	in, s := &k.in, k.shard
 	b, payload = in.body, int(in.size)
-	in.body, in.active = nil, false
+	in.body, in.active, in.size = nil, false, 0
 	if b == nil {
 		return nil, 0
 	}
-	if extra := b.charge.Bytes() - in.size; extra > 0 {
+	if extra := b.charge.Bytes() - int64(payload); extra > 0 {
 		s.giveBack(&b.charge, extra)
 	}
 	in.ahead = 0

@@ -266,10 +266,13 @@ func (k *sock) settled(t *batch) bool {
 }
 
 // keepRest keeps an incomplete header or control frame. Its bytes are the
-// beginning of a message, and are waited for as long as for the rest of one.
+// beginning of a message, and are waited for as long as for the rest of one. To
+// a message under way they add nothing.
 func (k *sock) keepRest(b []byte) {
 	k.in.rest = append(k.in.rest[:0], b...)
-	k.in.gained(k.shard.l.Now())
+	if !k.in.active {
+		k.in.gained(k.shard.l.Now())
+	}
 }
 
 // declared is the message size that an incomplete header has stated already: its
@@ -440,6 +443,7 @@ func (k *sock) controlMessage() {
 	b := in.body
 	in.body = nil
 	k.recv += in.size
+	in.size = 0
 	if b == nil {
 		return
 	}
