@@ -103,26 +103,34 @@ func (k *sock) tooSlow(now int64) bool {
 	if p == nil {
 		return false
 	}
-	v, _ := s.relay.cfg.Deadlines.Judge(p.since, now)
+	since := p.since // p may be another's once k is shut
+	v, _ := s.relay.cfg.Deadlines.Judge(since, now)
 	if v == ledger.KeepIt {
 		return false
 	}
 	if k.kind == kindControl {
 		k.shut(closeControlFull)
+		k.resetBy(since + int64(s.relay.cfg.Deadlines.Send))
 		return true
 	}
 	s.count.SlowConsumerCloses++
-	s.logSlow(k, now-p.since)
+	s.logSlow(k, now-since)
 	if v == ledger.ResetIt {
 		k.drop(byUsReset)
 		return true
 	}
 	k.shut(closeSlow)
-	if left := p.since + int64(s.relay.cfg.Deadlines.Send); k.state == closingState && left < k.closeBy {
-		k.closeBy = left
+	k.resetBy(since + int64(s.relay.cfg.Deadlines.Send))
+	return true
+}
+
+// resetBy has a slow socket that closes reset at when, should it not be done by
+// then: the closing time does not extend the last resort.
+func (k *sock) resetBy(when int64) {
+	if k.state == closingState && when < k.closeBy {
+		k.closeBy = when
 		k.arm()
 	}
-	return true
 }
 
 // checkSource judges k as a source.
