@@ -37,16 +37,36 @@ func TestPongOfAClosedSocketGoesToNobodyElse(t *testing.T) {
 	}
 }
 
-// What stands in front of a fault in the same read is answered like what came earlier.
+// What stands in front of a fault in the same read is answered like what came
+// earlier, wherever in the message, or in front of it, the fault is found.
 func TestPingInFrontOfAFaultIsAnswered(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	s, c := n.v1pair()
-	c.raw(frame(opText, true, []byte("first")), frame(opPing, true, []byte("p")), frame(opText, true, []byte{0xff}))
-	s.wantText("first")
-	c.wantClose(1007, "text is not valid UTF-8")
-	if len(c.pong) != 1 || string(c.pong[0]) != "p" {
-		t.Errorf("pongs: %q", c.pong)
+	const text, big, key = "text is not valid UTF-8", "Message too big", "Invalid handshake key"
+	for name, c := range map[string]struct {
+		fault  []byte
+		code   uint16
+		reason string
+	}{
+		"whole text":        {frame(opText, true, []byte{0xff}), 1007, text},
+		"part of a text":    {frame(opText, false, []byte{0xff}), 1007, text},
+		"later part":        {append(frame(opText, false, []byte("a")), frame(opCont, false, []byte{0xff})...), 1007, text},
+		"end of a text":     {append(frame(opText, false, []byte("a")), frame(opCont, true, []byte{0xc3})...), 1007, text},
+		"empty end":         {append(frame(opText, false, []byte{0xc3}), frame(opCont, true, nil)...), 1007, text},
+		"beginning of text": {append(frameHead(opText, true, 1000, true), 0xff), 1007, text},
+		"size":              {frameHead(opBin, true, maxPayload+1, true), 1009, big},
+		"size of the sum":   {append(frame(opBin, false, []byte("a")), frameHead(opCont, true, maxPayload, true)...), 1009, big},
+		"size, no mask yet": {frameHead(opBin, true, maxPayload+1, true)[:10], 1009, big},
+		"hello":             {frame(opText, true, []byte(`{"type":"hello"}`)), 1008, key},
+		"hello in parts":    {append(frame(opText, false, []byte(`{"type":`)), frame(opCont, true, []byte(`"hello"}`))...), 1008, key},
+	} {
+		s, w := n.v1pair()
+		w.raw(frame(opText, true, []byte("first")), frame(opPing, true, []byte("p")), c.fault)
+		s.wantText("first")
+		w.wantClose(c.code, c.reason)
+		if len(w.pong) != 1 || string(w.pong[0]) != "p" {
+			t.Errorf("%s: pongs: %q", name, w.pong)
+		}
 	}
 }
 

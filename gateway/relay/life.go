@@ -17,10 +17,14 @@ const (
 )
 
 // shut closes k with a close frame of ours behind the frame in flight and in
-// front of everything else. What waits is dropped.
+// front of everything else. What waits is dropped, but for the answers to pings
+// that stood in front of what k is shut for, in the same read.
 func (k *sock) shut(c closing) {
 	if k.state >= closingState {
 		return
+	}
+	if k.shard.batch.k == k {
+		k.sendPongs()
 	}
 	k.decide(ending{c.Reason, c.Code, byUs})
 	k.state = closingState
