@@ -84,7 +84,7 @@ func (w *liveConfig) boot() (pending bool) {
 		w.log.Error("the kept version of the control plane's settings cannot be read", "setting", "CONTROL_PLANE_CACHE_FILE", "error", err)
 	case kept != nil && w.bootWith(kept, "CONTROL_PLANE_CACHE_FILE"):
 		if text != nil {
-			w.plane.latest = text // refused; judged again only with another file
+			w.plane.latest = text // refused; judged again only with other files
 		}
 		w.log.Warn("starting with the kept version of the control plane's settings", "setting", "CONTROL_PLANE_CACHE_FILE")
 		return false
@@ -97,11 +97,15 @@ func (w *liveConfig) boot() (pending bool) {
 
 // bootWith takes the first answer of the control plane, if it is good.
 func (w *liveConfig) bootWith(text []byte, from string) bool {
-	next, fault := w.judge(w.file.good, text)
+	next, notices, fault := w.judge(w.file.good, text)
 	if fault != nil {
 		w.refuse(from, fault)
+		if from == w.plane.setting {
+			w.plane.told = fault
+		}
 		return false
 	}
+	w.notice(notices)
 	w.applied, w.plane.latest, w.plane.good = next, text, text
 	return true
 }
@@ -137,7 +141,6 @@ func (w *liveConfig) checkPlane() (told, faults []string) {
 	if err := w.cache.check(); err != nil {
 		told = append(told, "CONTROL_PLANE_CACHE_FILE: nothing can be kept there: "+err.Error())
 	}
-	known := w.notices
 	text, _, no := w.polled.fetch()
 	from := w.plane.setting
 	if no != nil {
@@ -152,14 +155,15 @@ func (w *liveConfig) checkPlane() (told, faults []string) {
 		}
 		told = append(told, from+": a start would use the version that is kept")
 	}
-	if _, fault := w.judge(w.file.good, text); fault != nil {
+	_, notices, fault := w.judge(w.file.good, text)
+	if fault != nil {
 		for _, line := range fault.lines {
 			faults = append(faults, from+" ("+fault.cause.String()+"): "+line)
 		}
 		return told, faults
 	}
-	for _, n := range w.notices {
-		if !slices.Contains(known, n) {
+	for _, n := range notices {
+		if !slices.Contains(w.notices, n) {
 			told = append(told, n.Text)
 		}
 	}

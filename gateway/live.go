@@ -57,15 +57,28 @@ type configSource struct {
 	setting string // that names it
 	latest  []byte // as last seen, good or bad; nil for none
 	good    []byte // of the version in force
+
+	told *configFault // of the latest text, as last logged; nil for none
 }
 
 // refused says that the latest text is not the one in force.
 func (s *configSource) refused() bool { return !bytes.Equal(s.latest, s.good) }
 
+// see takes a text and says whether it is to be judged: a new one is, and one that
+// was refused for another file, such as a certificate whose key had not come yet.
+func (s *configSource) see(text []byte) bool {
+	if !bytes.Equal(text, s.latest) {
+		s.latest, s.told = text, nil
+		return true
+	}
+	return s.refused() && (s.told == nil || s.told.files)
+}
+
 // A configFault is why a version is not applied: a line each.
 type configFault struct {
 	cause metric.ConfigRefusal
 	lines []string
+	files bool // files that the settings name have a part in it: it may pass
 }
 
 // start starts a gateway with the settings in force and begins to look at their
@@ -139,8 +152,8 @@ func pollDelay(interval time.Duration, failures int, random float64) time.Durati
 	return d - time.Duration(random*float64(d/10))
 }
 
-// lookAtFile reads CONFIG_FILE. A text is judged once: a bad one is not
-// complained of again until it changes.
+// lookAtFile reads CONFIG_FILE. A text is judged once, or until the files that it
+// names are good: a bad one is not complained of again until the fault changes.
 func (w *liveConfig) lookAtFile() {
 	name := w.applied.Source.File
 	if name == "" || w.pipe {
@@ -152,17 +165,17 @@ func (w *liveConfig) lookAtFile() {
 		if w.unread == err.Error() {
 			return
 		}
-		fault := &configFault{metric.ConfigUnreadable, []string{"CONFIG_FILE: cannot be read: " + err.Error()}}
+		fault := &configFault{cause: metric.ConfigUnreadable, lines: []string{"CONFIG_FILE: cannot be read: " + err.Error()}}
 		if errors.Is(err, textfile.ErrTooLong) {
 			fault.cause = metric.ConfigForm
 		}
-		w.unread, w.file.latest = err.Error(), nil
+		w.unread, w.file.latest, w.file.told = err.Error(), nil, nil
 		w.refuse(w.file.setting, fault)
 		return
-	case w.unread == "" && bytes.Equal(text, w.file.latest):
+	case !w.file.see(text) && w.unread == "":
 		return
 	}
-	w.unread, w.file.latest = "", text
+	w.unread = ""
 	w.consider(&w.file, &w.plane)
 }
 
@@ -183,11 +196,12 @@ func (w *liveConfig) lookAtPlane() {
 		w.log.Info("the control plane answers again", "setting", "CONTROL_PLANE_URL", "failed_polls", w.failures, "after", time.Since(w.failing).Round(time.Second))
 		w.failures, w.failure = 0, ""
 	}
-	if !changed || bytes.Equal(text, w.plane.latest) {
-		return
+	if !changed {
+		text = w.plane.latest
 	}
-	w.plane.latest = text
-	w.consider(&w.plane, &w.file)
+	if w.plane.see(text) {
+		w.consider(&w.plane, &w.file)
+	}
 }
 
 // pollFailed notes a poll that brought nothing. The same failure is told once.
@@ -207,7 +221,8 @@ func (w *liveConfig) pollFailed(no *pollFailure) {
 }
 
 // consider puts what changed into force: with the latest of both sources or, if
-// the other one's was refused before, with its good one.
+// the other one's was refused before, with its good one. A fault that stays the
+// same is told once.
 func (w *liveConfig) consider(changed, other *configSource) {
 	fault := w.attempt()
 	if fault != nil && other.refused() {
@@ -216,20 +231,22 @@ func (w *liveConfig) consider(changed, other *configSource) {
 		fault = w.attempt()
 		other.latest = held
 	}
-	if fault != nil {
+	if fault != nil && (changed.told == nil || !slices.Equal(changed.told.lines, fault.lines)) {
 		w.refuse(changed.setting, fault)
 	}
+	changed.told = fault
 }
 
 // attempt puts the latest texts into force.
 func (w *liveConfig) attempt() *configFault {
-	next, fault := w.judge(w.file.latest, w.plane.latest)
+	next, notices, fault := w.judge(w.file.latest, w.plane.latest)
 	if fault == nil {
 		fault = w.apply(next)
 	}
 	if fault != nil {
 		return fault
 	}
+	w.notice(notices)
 	w.file.good, w.plane.good = w.file.latest, w.plane.latest
 	if w.plane.good != nil {
 		w.g.configPending.Store(false)
@@ -239,7 +256,7 @@ func (w *liveConfig) attempt() *configFault {
 }
 
 // judge makes a version of the two texts and looks for what is wrong with it.
-func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
+func (w *liveConfig) judge(file, plane []byte) (*config.Config, config.Notices, *configFault) {
 	next, faults, notices := config.LoadWith(w.environ, plane, func(name string) ([]byte, error) {
 		if name == w.applied.Source.File && file != nil {
 			return file, nil
@@ -247,25 +264,29 @@ func (w *liveConfig) judge(file, plane []byte) (*config.Config, *configFault) {
 		return textfile.Read(name, config.MaxDocument)
 	})
 	if len(faults) > 0 {
-		f := &configFault{cause: metric.ConfigSettings}
+		f := &configFault{cause: metric.ConfigSettings, files: faults.OfFiles()}
 		if faults.OfForm() {
 			f.cause = metric.ConfigForm
 		}
 		for _, x := range faults {
 			f.lines = append(f.lines, x.String())
 		}
-		return nil, f
+		return nil, nil, f
 	}
 	if _, restart := w.applied.Diff(next); len(restart) > 0 {
-		return nil, &configFault{metric.ConfigRestart, []string{"needs a restart: " + strings.Join(restart, ", ")}}
+		return nil, nil, &configFault{cause: metric.ConfigRestart, lines: []string{"needs a restart: " + strings.Join(restart, ", ")}}
 	}
+	return next, notices, nil
+}
+
+// notice tells what is new among the notices of the version in force.
+func (w *liveConfig) notice(notices config.Notices) {
 	for _, n := range notices {
 		if !slices.Contains(w.notices, n) {
 			w.log.Log(context.Background(), n.Level, n.Text)
 		}
 	}
 	w.notices = notices
-	return next, nil
 }
 
 // apply puts a good version into force.
@@ -276,12 +297,12 @@ func (w *liveConfig) apply(next *config.Config) *configFault {
 	}
 	g := w.g
 	if err := g.certs.check(next); err != nil {
-		return &configFault{metric.ConfigUnusable, []string{err.Error()}}
+		return &configFault{cause: metric.ConfigUnusable, lines: []string{err.Error()}}
 	}
 	version := w.applied.Version + 1
 	if e := g.encrypting; e != nil {
 		if err := e.role.Apply(next.MTE.Domains, next.MTE.MaxRequestBodyBytes, version); err != nil {
-			return &configFault{metric.ConfigUnusable, []string{err.Error()}}
+			return &configFault{cause: metric.ConfigUnusable, lines: []string{err.Error()}}
 		}
 	}
 	g.certs.setFiles(next)

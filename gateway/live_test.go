@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -315,4 +316,47 @@ func TestLiveCache(t *testing.T) {
 	for _, n := range []*liveNode{first, second, third, fourth, fifth} {
 		n.untold(mteSecret("localhost"))
 	}
+}
+
+// A version that is refused for another file comes into force when that file is
+// put right, and meanwhile its fault is told once.
+func TestLiveRefusedForAnotherFile(t *testing.T) {
+	const refused = `sluice_config_refused_total{cause="settings"}`
+	domain := domainMap("localhost", startTestOrigin(t, http.NotFoundHandler()))
+	a, dir := testAuthority(), t.TempDir()
+	f := func(source string) {
+		t.Helper()
+		at := func(name string) string { return filepath.Join(dir, source+name) }
+		text := func(name string, mib int) string {
+			return settingsText(map[string]any{"PASEO_RELAY_TLS_CERT_FILE": at(name) + ".crt", "PASEO_RELAY_TLS_KEY_FILE": at(name) + ".key", "MAX_REQUEST_BODY_MIB": mib})
+		}
+		a.write(t, dir, source+"first", time.Now().Add(time.Hour), "localhost")
+		p, file := startPlane(t, text("first", 1)), tempFile(t, "sluice.json", text("first", 1))
+		setting, replace := "CONFIG_FILE="+file, func(text string) { replaceFile(t, file, text) }
+		if source == "plane" {
+			setting, replace = "CONTROL_PLANE_URL="+p.url, p.serve
+		}
+		n := startLive(t, setting, domain)
+		n.want(source+": at the start", 1, 1)
+		replace(text("second", 2))
+		for range 5 { // of which three are over
+			n.look()
+		}
+		if got := n.metric(refused); got != 1 {
+			t.Errorf("%s: without certificate and key refused %v times", source, got)
+		}
+		cert, key := a.issue(time.Now().Add(time.Hour), "localhost")
+		replaceFile(t, at("second.crt"), string(cert))
+		n.look()
+		n.untilMetric(refused, 2) // the key is missed now
+		n.want(source+": half of it", 1, 1)
+		replaceFile(t, at("second.key"), string(key))
+		n.look()
+		n.want(source+": the whole", 2, 2)
+		if lines := n.log.with(`"new settings refused`); len(lines) != 2 || n.metric(refused) != 2 {
+			t.Errorf("%s: %d lines, refused %v times", source, len(lines), n.metric(refused))
+		}
+	}
+	f("file")
+	f("plane")
 }

@@ -41,6 +41,15 @@ func (f Faults) OfForm() bool {
 	return slices.ContainsFunc(f, func(x Fault) bool { return x.Legal == legalForm || x.Legal == legalSize })
 }
 
+// certificates are the settings whose faults may be of the files that they name.
+var certificates = []string{"PASEO_RELAY_TLS_CERT_FILE", "PASEO_RELAY_TLS_KEY_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE"}
+
+// OfFiles reports whether a fault may be over when files that the settings name change, as while
+// certificates are renewed.
+func (f Faults) OfFiles() bool {
+	return slices.ContainsFunc(f, func(x Fault) bool { return slices.Contains(certificates, x.Setting) })
+}
+
 // A Notice is something the operator should read although it does not stop the start.
 type Notice struct {
 	Level slog.Level // Warn or Info
