@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/gateway/config"
+	"sluice/gateway/edge"
 	"sluice/gateway/logging"
 )
 
@@ -114,7 +114,7 @@ func Health(environ []string) int {
 			scheme = "https://"
 		}
 		var front []byte
-		if cfg.Edge.ProxyProtocol && trusts(cfg.Edge.TrustedProxies, onThisMachine(cfg.Relay.Listen).Host) {
+		if cfg.Edge.ProxyProtocol && edge.NewTrustedProxies(cfg.Edge.TrustedProxies).Contains(onThisMachine(cfg.Relay.Listen).Host) {
 			front = []byte("PROXY UNKNOWN\r\n")
 		}
 		status, err = askHealth(scheme, cfg.Relay.Listen, front)
@@ -152,8 +152,4 @@ func onThisMachine(at config.Listen) config.Listen {
 		at.Host = netip.IPv6Loopback()
 	}
 	return at
-}
-
-func trusts(list []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }

@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"strings"
 	"time"
 
 	"sluice/codec/http1"
-	"sluice/gateway/config"
 	"sluice/gateway/edge"
 	"sluice/gateway/metric"
 	"sluice/gateway/mte"
@@ -33,10 +31,6 @@ type encrypting struct {
 // buildMTE makes the encrypting relay and its listener.
 func (g *Gateway) buildMTE() error {
 	c := &g.cfg.MTE
-	trusted, err := edge.ParseTrustedProxies(joinPrefixes(&g.cfg.Edge))
-	if err != nil {
-		return err
-	}
 	limits := http1.Limits{HeadBytes: int(g.cfg.HTTP.MaxHeadBytes), Fields: g.cfg.HTTP.MaxHeaders}
 	// What an origin may send is bounded by the metadata that has to carry it; the
 	// settings are about clients, who are strangers.
@@ -49,14 +43,10 @@ func (g *Gateway) buildMTE() error {
 		Drain:         g.cfg.Lifecycle.Drain,
 		WriteStall:    g.cfg.Socket.WriteStall,
 		Limits:        answers,
-		Trusted:       trusted,
+		Trusted:       edge.NewTrustedProxies(g.cfg.Edge.TrustedProxies),
 		Pairs:         g.sharedPairs(),
 		OriginTLS:     g.tls,
 	}, g.loops, g.log)
-	if err != nil {
-		return err
-	}
-	proxy, err := g.proxyRule(metric.ListenerMTE)
 	if err != nil {
 		return err
 	}
@@ -72,7 +62,7 @@ func (g *Gateway) buildMTE() error {
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		OnCeiling:      g.ceiling(metric.ListenerMTE),
-		Proxy:          proxy,
+		Proxy:          g.proxyRule(metric.ListenerMTE),
 		TLS:            secure,
 	}, role, g.loops)
 	g.encrypting = e
@@ -85,14 +75,6 @@ func (g *Gateway) buildMTE() error {
 		}
 	}
 	return nil
-}
-
-func joinPrefixes(c *config.Edge) string {
-	list := make([]string, len(c.TrustedProxies))
-	for i, p := range c.TrustedProxies {
-		list[i] = p.String()
-	}
-	return strings.Join(list, ",")
 }
 
 func (e *encrypting) drain(on bool) {

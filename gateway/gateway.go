@@ -186,10 +186,6 @@ func (g *Gateway) buildRelay() error {
 		Ready:         g.Ready,
 		Forwarded:     g.tuning.forwarded,
 	}, g.led, g.owner, g.metrics, g.loops)
-	proxy, err := g.proxyRule(metric.ListenerRelay)
-	if err != nil {
-		return err
-	}
 	secure, err := g.tlsOf(metric.ListenerRelay, "PASEO_RELAY_TLS_CERT_FILE", c.TLS)
 	if err != nil {
 		return err
@@ -200,7 +196,7 @@ func (g *Gateway) buildRelay() error {
 		WriteStall:     g.cfg.Socket.WriteStall,
 		MaxConnections: g.cfg.HTTP.MaxConnections,
 		OnCeiling:      g.ceiling(metric.ListenerRelay),
-		Proxy:          proxy,
+		Proxy:          g.proxyRule(metric.ListenerRelay),
 		TLS:            secure,
 	}, g.relay, g.loops)
 	g.listener, err = g.listen("PASEO_RELAY_PORT", c.Listen, c.ReceiveBufferBytes)

@@ -14,15 +14,11 @@ import (
 )
 
 // proxyRule is what a listener does with PROXY headers; nil with PROXY_PROTOCOL off.
-func (g *Gateway) proxyRule(of metric.Listener) (*edge.Proxy, error) {
+func (g *Gateway) proxyRule(of metric.Listener) *edge.Proxy {
 	if !g.cfg.Edge.ProxyProtocol {
-		return nil, nil
+		return nil
 	}
-	trusted, err := edge.ParseTrustedProxies(joinPrefixes(&g.cfg.Edge))
-	if err != nil {
-		return nil, err
-	}
-	return &edge.Proxy{Trusted: trusted, OnRefused: func(c *edge.HTTPConn, err error) {
+	return &edge.Proxy{Trusted: edge.NewTrustedProxies(g.cfg.Edge.TrustedProxies), OnRefused: func(c *edge.HTTPConn, err error) {
 		g.process.ProxyRefused(of)
 		if of == metric.ListenerRelay {
 			g.metrics.Reject(metric.RejectProxyProtocol)
@@ -31,7 +27,7 @@ func (g *Gateway) proxyRule(of metric.Listener) (*edge.Proxy, error) {
 			log.Warn("connection closed by the rule of PROXY_PROTOCOL and TRUSTED_PROXIES", "listener", of.String(),
 				"peer", c.Remote().String(), "error", err)
 		}
-	}}, nil
+	}}
 }
 
 // handshakeFreed is what a handshake counts for among what the collector is to

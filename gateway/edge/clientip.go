@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -9,61 +8,15 @@ import (
 )
 
 // A TrustedProxies is the list of addresses whose word about the client's
-// address is believed (TRUSTED_PROXIES). The zero value trusts nobody. It does
-// not change once parsed and may be used from anywhere.
+// address is believed (TRUSTED_PROXIES; contract, mte-relay §8). The zero value
+// trusts nobody. It does not change and may be used from anywhere.
 type TrustedProxies struct{ prefixes []netip.Prefix }
 
-// ParseTrustedProxies reads a comma list of IP addresses and CIDRs. It refuses,
-// naming the entry, host names, CIDRs with host bits set, entries with a zone
-// and entries that cover every address of a family; IPv4-mapped entries count
-// as IPv4 (contract, mte-relay §8).
-func ParseTrustedProxies(list string) (TrustedProxies, error) {
-	var t TrustedProxies
-	for _, entry := range strings.Split(list, ",") {
-		entry = strings.TrimSpace(entry)
-		if entry == "" {
-			continue
-		}
-		p, err := parseTrusted(entry)
-		if err != nil {
-			return TrustedProxies{}, fmt.Errorf("TRUSTED_PROXIES: %q %w", entry, err)
-		}
-		t.prefixes = append(t.prefixes, p)
-	}
-	return t, nil
-}
-
-func parseTrusted(entry string) (netip.Prefix, error) {
-	const legal = "; entries are IP addresses or CIDRs"
-	if !strings.Contains(entry, "/") {
-		a, err := netip.ParseAddr(entry)
-		switch {
-		case err != nil:
-			return netip.Prefix{}, fmt.Errorf("is no IP address%s", legal)
-		case a.Zone() != "":
-			return netip.Prefix{}, fmt.Errorf("has a zone%s", legal)
-		}
-		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(entry)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("is no CIDR%s", legal)
-	}
-	if p.Addr().Is4In6() {
-		if p.Bits() < 96 {
-			// It covers IPv4 addresses and others: neither family's rule fits.
-			return netip.Prefix{}, fmt.Errorf("reaches beyond the IPv4-mapped addresses; write the IPv4 CIDR")
-		}
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	switch {
-	case p.Bits() == 0:
-		return netip.Prefix{}, fmt.Errorf("covers every address, so that any client could choose its own")
-	case p != p.Masked():
-		return netip.Prefix{}, fmt.Errorf("has host bits set; the network is %s", p.Masked())
-	}
-	return p, nil
+// NewTrustedProxies trusts the addresses in these prefixes, which must be as
+// config.Edge has them: IPv4-mapped ones as IPv4, and no list that covers a
+// whole family. The list is kept.
+func NewTrustedProxies(prefixes []netip.Prefix) TrustedProxies {
+	return TrustedProxies{prefixes}
 }
 
 // Contains reports whether a is in the list. IPv4-mapped addresses count as

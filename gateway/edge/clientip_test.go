@@ -8,70 +8,43 @@ import (
 	"sluice/codec/http1"
 )
 
-func TestParseTrustedProxiesSuccess(t *testing.T) {
-	f := func(list string, in, out []string) {
+func trust(prefixes ...string) TrustedProxies {
+	var list []netip.Prefix
+	for _, p := range prefixes {
+		list = append(list, netip.MustParsePrefix(p))
+	}
+	return NewTrustedProxies(list)
+}
+
+func TestTrustedProxies(t *testing.T) {
+	f := func(p TrustedProxies, in, out []string) {
 		t.Helper()
-		p, err := ParseTrustedProxies(list)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, s := range in {
 			if !p.Contains(netip.MustParseAddr(s)) {
-				t.Fatalf("%q does not contain %s", list, s)
+				t.Fatalf("%v does not contain %s", p, s)
 			}
 		}
 		for _, s := range out {
 			if p.Contains(netip.MustParseAddr(s)) {
-				t.Fatalf("%q contains %s", list, s)
+				t.Fatalf("%v contains %s", p, s)
 			}
 		}
 	}
 	// nothing
-	f("", nil, []string{"127.0.0.1", "::1"})
-	f(" , ,", nil, []string{"127.0.0.1"})
+	f(TrustedProxies{}, nil, []string{"127.0.0.1", "::1"})
 	// addresses and networks
-	f("10.0.0.0/24, 192.0.2.7 ,2001:db8::/32,::1", []string{"10.0.0.255", "192.0.2.7", "2001:db8:1::", "::1"},
+	f(trust("10.0.0.0/24", "192.0.2.7/32", "2001:db8::/32", "::1/128"), []string{"10.0.0.255", "192.0.2.7", "2001:db8:1::", "::1"},
 		[]string{"10.0.1.0", "192.0.2.8", "2001:db9::", "::2"})
-	// IPv4 in IPv6 clothes, on either side
-	f("10.0.0.0/8", []string{"::ffff:10.1.2.3"}, []string{"::ffff:11.1.2.3", "::10.1.2.3"})
-	f("::ffff:10.0.0.0/104,::ffff:192.0.2.1", []string{"10.1.2.3", "192.0.2.1", "::ffff:192.0.2.1"}, []string{"11.0.0.0", "192.0.2.2"})
+	// IPv4 in IPv6 clothes
+	f(trust("10.0.0.0/8"), []string{"::ffff:10.1.2.3"}, []string{"::ffff:11.1.2.3", "::10.1.2.3"})
 	// a zone does not make another address
-	f("fe80::/10", []string{"fe80::1%eth0"}, nil)
+	f(trust("fe80::/10"), []string{"fe80::1%eth0"}, nil)
 	// half of everything is allowed
-	f("0.0.0.0/1,8000::/1", []string{"1.2.3.4", "ffff::"}, []string{"128.0.0.0", "::1"})
-}
-
-func TestParseTrustedProxiesFailure(t *testing.T) {
-	f := func(list, want string) {
-		t.Helper()
-		_, err := ParseTrustedProxies(list)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "TRUSTED_PROXIES: ") {
-			t.Fatalf("%q: %v", list, err)
-		}
-	}
-	f("proxy.example", `"proxy.example" is no IP address`)
-	f("10.0.0.1,localhost", `"localhost" is no IP address`)
-	f("10.0.0.1:80", "is no IP address")
-	f("[::1]", "is no IP address")
-	f("010.0.0.1", "is no IP address")
-	f("fe80::1%eth0", "has a zone")
-	f("10.0.0.0/33", "is no CIDR")
-	f("10.0.0.0/", "is no CIDR")
-	f("host/8", "is no CIDR")
-	f("10.0.0.1/24", "has host bits set; the network is 10.0.0.0/24")
-	f("2001:db8::1/32", "has host bits set")
-	f("::ffff:10.0.0.1/120", "has host bits set; the network is 10.0.0.0/24")
-	f("0.0.0.0/0", "covers every address")
-	f("::/0", "covers every address")
-	f("::ffff:0:0/96", "covers every address")
-	f("::ffff:0:0/90", "reaches beyond")
+	f(trust("0.0.0.0/1", "8000::/1"), []string{"1.2.3.4", "ffff::"}, []string{"128.0.0.0", "::1"})
 }
 
 func TestClient(t *testing.T) {
-	trusted, err := ParseTrustedProxies("10.0.0.0/8,2001:db8::/32,127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	trusted := trust("10.0.0.0/8", "2001:db8::/32", "127.0.0.1/32")
 	f := func(peer, want string, lines ...string) {
 		t.Helper()
 		var values [][]byte
@@ -128,7 +101,7 @@ func TestClient(t *testing.T) {
 
 func FuzzClient(f *testing.F) {
 	f.Add([]byte("1.2.3.4, [::1]:80, 10.0.0.1:3, x"))
-	trusted, _ := ParseTrustedProxies("10.0.0.0/8,::1")
+	trusted := trust("10.0.0.0/8", "::1/128")
 	f.Fuzz(func(t *testing.T, line []byte) {
 		peer := netip.MustParseAddr("10.0.0.1")
 		got := trusted.Client(peer, line)

@@ -142,10 +142,6 @@ func startRelay(t testing.TB, o relayOptions, settings ...string) *testRelay {
 	limits := http1.DefaultLimits
 	limits.Fields = 1024
 	c := Config{MTE: cfg.MTE, Version: "test", ConfigVersion: 1, Limits: limits, WriteStall: cfg.Socket.WriteStall}
-	var err error
-	if c.Trusted, err = edge.ParseTrustedProxies(""); err != nil {
-		t.Fatal(err)
-	}
 	if o.later {
 		c.Pairs = func(p *open.Pools) store.Pairs {
 			return laterPairs{store.NewMemoryPairs(store.MemoryLimits{Pairs: c.MaxPairs, PerClient: c.MaxPairsPerClient, Timeout: c.SessionTimeout}, p)}
@@ -156,6 +152,7 @@ func startRelay(t testing.TB, o relayOptions, settings ...string) *testRelay {
 			return o.store(store.NewMemoryPairs(store.MemoryLimits{Pairs: c.MaxPairs, PerClient: c.MaxPairsPerClient, Timeout: c.SessionTimeout}, p))
 		}
 	}
+	var err error
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	for i := range 2 {
 		l, err := loop.New(i, loop.Config{Spin: -1, Log: log})
