@@ -148,6 +148,48 @@ func TestImportsPointDown(t *testing.T) {
 	}
 }
 
+// portable are the packages that build on macOS too (README, "Limits").
+var portable = []string{
+	"codec/frame", "codec/http1", "codec/open", "codec/proxy", "codec/ws", "ledger", "kyber",
+	"gateway/adminpage", "gateway/client", "gateway/config", "gateway/logging", "gateway/metric", "gateway/store", "gateway/textfile",
+}
+
+// What the portable packages rest on must not lead to the reactor, which needs
+// epoll, be it by way of others.
+func TestPortablePackagesLeaveOutTheReactor(t *testing.T) {
+	seen := map[string]bool{}
+	var visit func(pkg, from string)
+	visit = func(pkg, from string) {
+		if pkg == "loop" {
+			t.Errorf("%s imports loop", from)
+			return
+		}
+		if seen[pkg] {
+			return
+		}
+		seen[pkg] = true
+		files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pkg), "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pkg, len(files), err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			imports, err := ownImports(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range imports {
+				visit(to, pkg)
+			}
+		}
+	}
+	for _, pkg := range portable {
+		visit(pkg, "the list")
+	}
+}
+
 func TestCheckArrowSuccess(t *testing.T) {
 	f := func(from, to string) {
 		t.Helper()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/gateway/metric"
+	"sluice/gateway/tlsconn"
 	"sluice/loop"
 )
 
@@ -66,6 +67,7 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		},
 		ConfigGauges:   metric.ConfigGauges{ConfigVersion: g.configVersion.Load},
 		TLSHandshaking: g.tls.Handshaking,
+		TLSFailures:    tlsFailures(),
 		LoopGauges: metric.LoopGauges{
 			Connections:   func(i int) int64 { return g.loops[i].Stats().Conns.Load() },
 			Turns:         func(i int) int64 { return g.loops[i].Stats().Turns.Load() },
@@ -86,6 +88,14 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		p.ControlPlaneAge = func() time.Duration { return time.Duration(loop.Now() - g.configAnswer.Load()) }
 	}
 	return p
+}
+
+// tlsFailures are the reasons for which handshakes fail, by tlsconn.Failure.
+func tlsFailures() (names []string) {
+	for f := range tlsconn.Failures {
+		names = append(names, f.String())
+	}
+	return names
 }
 
 // pages are those of the process and of the roles that are on.

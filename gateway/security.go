@@ -57,7 +57,7 @@ func (g *Gateway) tlsOf(of metric.Listener, setting string, files config.TLS) (*
 			}
 		},
 		OnFailure: func(c *edge.HTTPConn, why tlsconn.Failure, err error) {
-			g.process.TLSFailed(why)
+			g.process.TLSFailed(int(why))
 			if log := g.tlsLines.Line(why, loop.Now()); log != nil {
 				log.Debug("TLS handshake failed", "listener", of.String(), "peer", c.Remote().String(), "reason", why.String(), "error", err)
 			}

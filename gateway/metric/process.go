@@ -2,8 +2,6 @@ package metric
 
 import (
 	"github.com/VictoriaMetrics/metrics"
-
-	"sluice/gateway/tlsconn"
 )
 
 // A Process is the page of what belongs to no role: loops, listeners, TLS, Redis, configuration.
@@ -22,7 +20,7 @@ type Process struct {
 
 	evictions     [listeners]*metrics.Counter
 	proxyRefusals [listeners]*metrics.Counter
-	tlsFailures   [tlsconn.Failures]*metrics.Counter
+	tlsFailures   []*metrics.Counter // as ProcessGauges.TLSFailures
 }
 
 // A Listener is one of ours.
@@ -55,6 +53,7 @@ type ProcessGauges struct {
 	RedisUp        func() bool // nil without Redis, as the next
 	RedisCalls     func() (underWay, most int64)
 	TLSHandshaking func() int64
+	TLSFailures    []string // the reasons for which handshakes fail
 	// CertificateExpiry is the earliest end of a certificate in unix seconds; nil without TLS.
 	CertificateExpiry func() float64
 }
@@ -75,11 +74,7 @@ func NewProcess(g ProcessGauges) *Process {
 	copy(m.proxyRefusals[:], p.Counters("sluice_proxy_protocol_refusals_total", "Connections closed for a PROXY header that was missing, wrong or not theirs to send.", names))
 	m.TLSHandshakes = p.Counter("sluice_tls_handshakes_total", "Finished TLS handshakes.")
 	m.TLSResumptions = p.Counter("sluice_tls_resumptions_total", "Those among them that resumed a session.")
-	var reasons []string
-	for f := range tlsconn.Failures {
-		reasons = append(reasons, f.String())
-	}
-	copy(m.tlsFailures[:], p.Counters("sluice_tls_handshake_failures_total", "Failed TLS handshakes.", labels("reason", reasons)))
+	m.tlsFailures = p.Counters("sluice_tls_handshake_failures_total", "Failed TLS handshakes.", labels("reason", g.TLSFailures))
 	p.Gauge("sluice_tls_handshakes_in_progress", "TLS handshakes under way, with clients and with origins.", func() float64 { return float64(g.TLSHandshaking()) })
 	m.CertificatesRead = p.Counter("sluice_tls_certificate_reloads_total", "Times that changed certificate files were taken into use.")
 	m.CertificatesRefused = p.Counter("sluice_tls_certificate_reload_failures_total", "Times that changed certificate files were no good; what was in use stayed.")
@@ -100,8 +95,9 @@ func NewProcess(g ProcessGauges) *Process {
 // ProxyRefused counts a connection closed for breaking the rule of PROXY_PROTOCOL.
 func (m *Process) ProxyRefused(l Listener) { m.proxyRefusals[l].Inc() }
 
-// TLSFailed counts a TLS handshake that came to nothing.
-func (m *Process) TLSFailed(why tlsconn.Failure) { m.tlsFailures[why].Inc() }
+// TLSFailed counts a TLS handshake that came to nothing; why is an index of
+// ProcessGauges.TLSFailures.
+func (m *Process) TLSFailed(why int) { m.tlsFailures[why].Inc() }
 
 // Evicted counts a connection closed to make room.
 func (m *Process) Evicted(l Listener) { m.evictions[l].Inc() }

@@ -47,6 +47,7 @@ func processGauges() ProcessGauges {
 		},
 		AcceptErrors:   func(l Listener) int64 { return 10 + int64(l) },
 		TLSHandshaking: func() int64 { return 0 },
+		TLSFailures:    []string{"plain", "closed"},
 		RedisUp:        func() bool { return true },
 		RedisCalls:     func() (int64, int64) { return 3, 2048 },
 	}
@@ -122,6 +123,7 @@ func TestMTENames(t *testing.T) {
 func TestProcessNames(t *testing.T) {
 	m := NewProcess(processGauges())
 	m.Evicted(ListenerMTE)
+	m.TLSFailed(1)
 	e := scrape(t, &m.Page)
 	e.want(t, `sluice_build_info{version="1.0__"}`, 1)
 	e.want(t, "sluice_loops", 2)
@@ -133,6 +135,8 @@ func TestProcessNames(t *testing.T) {
 	e.want(t, `sluice_http_connections{listener="admin"}`, 2)
 	e.want(t, `sluice_accept_errors_total{listener="mte"}`, 11)
 	e.want(t, `sluice_http_evictions_total{listener="mte"}`, 1)
+	e.want(t, `sluice_tls_handshake_failures_total{reason="plain"}`, 0)
+	e.want(t, `sluice_tls_handshake_failures_total{reason="closed"}`, 1)
 	e.want(t, "sluice_redis_up", 1)
 	e.want(t, "sluice_redis_calls", 3)
 	e.want(t, "sluice_redis_calls_max", 2048)
