@@ -98,6 +98,7 @@ func TestRateLimitsOfEndpoints(t *testing.T) {
 		t.Fatalf("%s: no end", name)
 	}
 	alive := string(frame.AppendKeepalive(nil, &c.token, nil))
+	token, route := string(c.token.AppendText(nil)), string(c.token.Client().AppendRoute(nil))
 	f("keepalive", keepalivePerMinute, func(int) reply { return c.call("POST", frame.KeepalivePath, alive) }, 200)
 	c.call("POST", frame.KeepalivePath, "{").wantRefusal(t, frame.InvalidRequest, frame.NoReason) // stands in front
 	preflight := func() reply {
@@ -107,7 +108,11 @@ func TestRateLimitsOfEndpoints(t *testing.T) {
 		if p := preflight(); p.status/100 != 2 || p.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
 			t.Fatalf("preflight: %d %v", p.status, p.header)
 		}
-		return c.call([]string{"GET", "HEAD"}[i%2], frame.AuthPath+"?frameVersions=2", "")
+		a := c.call([]string{"GET", "HEAD"}[i%2], frame.AuthPath+"?frameVersions=2&clientId="+token, "")
+		if got := a.header.Get(frame.RouteHeader); got != route {
+			t.Fatalf("a %d has the route %q, want that of the token, %q", a.status, got, route)
+		}
+		return a
 	}, 200)
 	if a := preflight(); a.status/100 != 2 {
 		t.Errorf("a preflight with an empty bucket: %d", a.status)

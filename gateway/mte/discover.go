@@ -49,17 +49,17 @@ func (r *Role) discoveryOf(c *config.Domain) frame.Discovery {
 // relay can do.
 func (s *shard) auth(c *edge.HTTPConn, req *http1.Request, d *domain, to *addressee) {
 	r := s.role
+	q := frame.ParseAuthQuery(string(req.Query))
+	token, known := frame.ParseToken([]byte(q.Token))
+	if known {
+		to.is(token.Client())
+	}
 	if r.rates != nil {
 		if wait, ok := r.rates.auth.Allow(r.source(c, req), s.l.Now()); !ok {
 			s.rateLimited(c, d, frame.AuthPath)
 			s.refuse(c, to, refusal{reason: frame.RateLimited, wait: wait})
 			return
 		}
-	}
-	q := frame.ParseAuthQuery(string(req.Query))
-	token, known := frame.ParseToken([]byte(q.Token))
-	if known {
-		to.is(token.Client())
 	}
 	if offered := q.Offered(); !slices.Contains(offered, frame.Version) {
 		s.refuse(c, to, refusal{reason: frame.FrameVersionUnsupported, message: frame.VersionMessage(offered)})

@@ -39,7 +39,7 @@ func (h *hop) read(st *stream, req *http1.Request) {
 	for i := range req.Fields {
 		f := &req.Fields[i]
 		if f.ID == http1.FieldCookie {
-			if !st.d.forwardCookies || h.relay {
+			if !st.d.forwardCookies || h.relay || req.HopByHop(f) {
 				continue
 			}
 		} else if len(st.d.plain) == 0 || req.HopByHop(f) || neverMerged(f) {

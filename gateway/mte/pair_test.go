@@ -136,6 +136,9 @@ func TestPlainSide(t *testing.T) {
 			got = req.Header.Clone()
 			w.Header().Add("Set-Cookie", "a=1")
 			w.Header().Add("Set-Cookie", "b=2")
+			if req.URL.Path == "/ok/listed" {
+				w.Header().Set("Connection", "Set-Cookie")
+			}
 			digestOrigin(w, req)
 		}),
 	})
@@ -161,6 +164,11 @@ func TestPlainSide(t *testing.T) {
 	a = c.post(p.get("ok/x"), "Cookie: c=1", "X-MTE-Relay-Client: test")
 	if e = p.read(a); got.Get("Cookie") != "" || a.header.Get("Set-Cookie") != "" || e.header["set-cookie"] == nil {
 		t.Errorf("with %s: cookie %q", clientHeader, got.Get("Cookie"))
+	}
+	// What Connection lists stays on its hop, cookies too.
+	a = c.post(p.get("ok/listed"), "Cookie: c=1", "Connection: Cookie")
+	if e = p.read(a); got.Get("Cookie") != "" || e.header[plainForwarded] != nil || a.header.Get("Set-Cookie") != "" || e.header["set-cookie"] != nil {
+		t.Errorf("listed by Connection: cookie %q, Set-Cookie %q, inside %v", got.Get("Cookie"), a.header.Get("Set-Cookie"), e.header)
 	}
 	p.use(open.MTE)
 	if e = p.read(c.post(append(p.post("other"), p.body(make([]byte, 3000), 1000)...))); e.status != 404 || !e.onHead {

@@ -118,7 +118,7 @@ func (st *stream) responseMetadata(r *http1.Response) (meta []byte, ok bool) {
 	for i := range r.Fields {
 		f := &r.Fields[i]
 		switch {
-		case f.ID == http1.FieldSetCookie && moved:
+		case f.ID == http1.FieldSetCookie && moved && !r.HopByHop(f):
 			a.cookies = http1.AppendField(a.cookies, f.Name, f.Value)
 		case f.Is(plainForwarded): // ours to say
 		case s.writer.Add(f.Name, f.Value) != nil:
