@@ -191,6 +191,38 @@ func TestOriginFailures(t *testing.T) {
 	f("101", relayOptions{origin: failing}, "switch", frame.UpstreamResponseFailed)
 }
 
+// TestOriginHeadTooLarge: a head that is not even read to its end is told like one
+// that does not fit the metadata, with its size in the log.
+func TestOriginHeadTooLarge(t *testing.T) {
+	r := startRelay(t, relayOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch req.URL.Path {
+		case "/large":
+			w.Header().Set("X-Large", strings.Repeat("l", 70000))
+		case "/many":
+			for i := range 1025 {
+				w.Header().Set(fmt.Sprintf("X-%d", i), "m")
+			}
+		default:
+			digestOrigin(w, req)
+		}
+	})})
+	c := r.client()
+	p := c.pair()
+	for i, path := range []string{"large", "many"} {
+		if e := c.post(p.get(path)).wantRefusal(t, frame.UpstreamResponseFailed, frame.NoReason); e.Message != messageHead {
+			t.Errorf("%s: message %q", path, e.Message)
+		}
+		log := r.log.String()
+		if n := strings.Count(log, "an origin's headers do not fit"); n != i+1 {
+			t.Errorf("%s: %d lines: %s", path, n, log)
+		}
+	}
+	if log := r.log.String(); strings.Count(log, "bytes=") < 2 || strings.Contains(log, "bytes=0") || !strings.Contains(log, "HTTP_MAX_HEADERS") {
+		t.Errorf("no size, or no setting: %s", log)
+	}
+	p.want(inStep)
+}
+
 // TestErrorInStream: an origin that breaks off behind its head ends the stream in
 // an ERROR frame and the HTTP body normally, and retires the pair.
 func TestErrorInStream(t *testing.T) {

@@ -48,6 +48,7 @@ type originSink interface {
 type originFailure struct {
 	kind   originFailureKind
 	detail string // for the log; without bytes of the request
+	head   int    // bytes read of a head that is over Config.Limits, else 0
 }
 
 type originFailureKind uint8
@@ -140,6 +141,8 @@ type originCall struct {
 	drained bool
 	failed  bool
 	failure originFailure
+
+	headOver int // see originFailure.head
 
 	next *originCall // in the pool's lists
 }
@@ -304,13 +307,13 @@ func (o *originCall) fail(kind originFailureKind, detail string) {
 	}
 	sink := o.sink
 	o.over()
-	sink.OnFail(o, originFailure{kind, detail})
+	sink.OnFail(o, originFailure{kind, detail, o.headOver})
 }
 
 // failLater is fail for where the user may be on the stack.
 func (o *originCall) failLater(kind originFailureKind, detail string) {
 	o.failed = true
-	o.failure = originFailure{kind, detail}
+	o.failure = originFailure{kind: kind, detail: detail}
 	o.p.later(o)
 }
 

@@ -119,6 +119,9 @@ func (o *originCall) feedHead(b []byte) (rest []byte, ok bool) {
 	for {
 		n, err := r.Parse(b, &p.cfg.Limits, &o.mark, o.method)
 		if err != nil {
+			if err == http1.ErrHeadTooLarge || err == http1.ErrTooManyFields {
+				o.headOver = len(b)
+			}
 			o.fail(failResponse, "malformed response: "+err.Reason)
 			return nil, false
 		}

@@ -144,7 +144,7 @@ func (x *proxied) shutDown() {
 	case proxyAsking:
 		x.o.Cancel()
 		x.over()
-		route.refuser.refuseFailed(c, &route, originFailure{failShutdown, messageShutdown})
+		route.refuser.refuseFailed(c, &route, originFailure{kind: failShutdown, detail: messageShutdown})
 	case proxyAnswering:
 		x.o.Cancel()
 		x.over()

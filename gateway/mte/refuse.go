@@ -142,6 +142,7 @@ const (
 	messageBody     = "body over maxRequestBodyBytes (MAX_REQUEST_BODY_MIB)"
 	messageControl  = "control body over MAX_CONTROL_BODY_MIB"
 	messageHeaders  = "the origin's headers do not fit maxMetadataBytes (MAX_METADATA_BYTES_MKE, MAX_METADATA_BYTES_MTE)"
+	messageHead     = "the origin's headers are too large or too many (HTTP_MAX_HEAD_BYTES, HTTP_MAX_HEADERS, MAX_METADATA_BYTES_MKE, MAX_METADATA_BYTES_MTE)"
 	messageMethod   = "CONNECT and TRACE are not relayed"
 )
 

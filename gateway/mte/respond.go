@@ -179,7 +179,14 @@ func (x *fromOrigin) OnFail(_ *originCall, f originFailure) {
 	if f.kind == failConnect {
 		no.reason, why = frame.UpstreamConnectFailed, logConnect
 	}
-	if log := st.s.line(why, st.c, st.d); log != nil {
+	if f.head > 0 {
+		no.message, why = messageHead, logMetadata
+		limits := &st.s.role.cfg.Limits
+		if log := st.s.line(why, st.c, st.d); log != nil {
+			log.Warn("an origin's headers do not fit", "bytes", f.head, "limit", limits.HeadBytes, "headers_limit", limits.Fields,
+				"setting", "HTTP_MAX_HEAD_BYTES, HTTP_MAX_HEADERS", "detail", f.detail)
+		}
+	} else if log := st.s.line(why, st.c, st.d); log != nil {
 		log.Warn("an origin failed", "code", no.reason.Code(), "reason", no.reason.String(), "detail", f.detail)
 	}
 	if st.state == streamAnswering {
