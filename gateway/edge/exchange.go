@@ -70,6 +70,13 @@ func (c *HTTPConn) Take(x Exchange) {
 // if that is not known, 0 if it has none.
 func (c *HTTPConn) BodyLength() int64 { return c.bodyLeft.Remaining() }
 
+// BodyCame reports whether the whole body, if there is one, was read together with
+// the head. It may be asked within OnRequest only.
+func (c *HTTPConn) BodyCame() bool {
+	left := c.bodyLeft.Remaining()
+	return left >= 0 && int64(len(c.current)-c.headBytes) >= left
+}
+
 // ReadBody begins to give the body to the exchange. A client that asked for it
 // is sent 100 (Continue). Without a body OnBodyEnd comes all the same.
 func (c *HTTPConn) ReadBody() {

@@ -79,10 +79,26 @@ func newBuffers() loop.Buffers {
 const bodyAhead = 512 << 10
 
 func (x *controlCall) tooLarge() {
-	x.c.CloseAfter()
-	x.s.refuseOpen(x.c, &x.to, refusal{reason: frame.BodyTooLarge, message: messageControl})
-	x.s.dropBody(x.c)
+	x.s.refuseComing(x.c, &x.to, refusal{reason: frame.BodyTooLarge, message: messageControl})
 	x.done()
+}
+
+// refuseComing refuses a request whose body is still coming, without waiting for
+// that: it costs the connection.
+func (s *shard) refuseComing(c *edge.HTTPConn, to *addressee, no refusal) {
+	c.CloseAfter()
+	s.refuseOpen(c, to, no)
+	s.dropBody(c)
+}
+
+// refuseUnread refuses a request within OnRequest, at once: only a body that has
+// come already leaves the connection to the next request.
+func (s *shard) refuseUnread(c *edge.HTTPConn, to *addressee, no refusal) {
+	if c.BodyCame() {
+		s.refuse(c, to, no)
+	} else {
+		s.refuseComing(c, to, no)
+	}
 }
 
 // refuse and reply end the call.

@@ -1,13 +1,19 @@
 package mte
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/codec/frame"
+	"sluice/gateway/edge"
+	"sluice/loop"
 )
 
 // TestPairRefusalOrder: of several faults the contract's first is told (mte-relay
@@ -78,6 +84,46 @@ func TestPairRefusalOrder(t *testing.T) {
 	if n := r.role.pairs.Count(); n != 1 {
 		t.Errorf("%d pairs are held", n)
 	}
+}
+
+// TestPairRateBeforeBody: the bucket of the source is asked before the body is
+// read, and a refusal does not wait for it. A body that has come already leaves
+// the connection.
+func TestPairRateBeforeBody(t *testing.T) {
+	r := startRelay(t, relayOptions{}, "RATE_LIMITS=true")
+	r.role.rates.pair = edge.NewRateLimit[netip.Addr](1)
+	for _, l := range r.loops { // they are to see that
+		seen := make(chan bool)
+		l.Post(loop.Func(func(*loop.Loop) { close(seen) }))
+		<-seen
+	}
+	c := r.client()
+	c.call("POST", frame.PairPath, "{").wantRefusal(t, frame.InvalidRequest, frame.NoReason)
+	f := func(came bool, head, body string) {
+		t.Helper()
+		conn := c.dial()
+		if came {
+			head, body = head+body, ""
+		}
+		io.WriteString(conn, head)
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("no answer: %v", err)
+		}
+		io.WriteString(conn, body)
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply{status: res.StatusCode, header: res.Header, body: text}.wantRefusal(t, frame.RateLimited, frame.NoReason)
+		if res.Close == came {
+			t.Errorf("Connection: close is %v; the body had come: %v", res.Close, came)
+		}
+	}
+	f(true, c.head("POST", frame.PairPath, "Content-Length: 1"), "{")
+	f(false, c.head("POST", frame.PairPath, "Content-Length: 5000"), strings.Repeat(" ", 5000))
+	f(false, c.head("POST", frame.PairPath, "Transfer-Encoding: chunked"), "1\r\n{\r\n0\r\n\r\n")
 }
 
 // TestRateLimitsOfEndpoints: each endpoint has its bucket, whose size is what goes

@@ -53,7 +53,7 @@ func (s *shard) pair(c *edge.HTTPConn, req *http1.Request, d *domain, to *addres
 	if r.rates != nil {
 		if wait, ok := r.rates.pair.Allow(r.source(c, req), s.l.Now()); !ok {
 			s.rateLimited(c, d, frame.PairPath)
-			s.refuse(c, to, refusal{reason: frame.RateLimited, wait: wait})
+			s.refuseUnread(c, to, refusal{reason: frame.RateLimited, wait: wait})
 			return
 		}
 	}
