@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 )
 
@@ -258,4 +260,42 @@ func TestPongsBehindARefusalStayInOrder(t *testing.T) {
 		t.Error(err)
 	}
 	c.barrier()
+}
+
+// Sources of one data socket, each with more to send than it takes at once: none
+// of them has to stand back for the others, be they more than are let go at once.
+func TestSourcesOfADataSocketTakeTurns(t *testing.T) {
+	t.Parallel()
+	for _, sources := range []int{3, 40} {
+		n := startNode(t, "LOOPS=1", "TCP_SEND_BUFFER_BYTES=32768")
+		sid := n.sid()
+		d := n.data(sid, "c", smallBuffers)
+		var senders sync.WaitGroup
+		var cs []*wsClient
+		for i := range sources {
+			c := n.client(sid, "c")
+			cs = append(cs, c)
+			senders.Go(func() {
+				for b := frame(opBin, true, numbered(i, 60000)); c.write(b) == nil; {
+				}
+			})
+			n.untilBlocked(1) // by the first, and then behind it
+		}
+		const turns = 4
+		seen := make([]int, sources)
+		for range 2 * turns * sources {
+			m, err := d.message(patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[binary.BigEndian.Uint32(m.data)]++
+		}
+		if least := slices.Min(seen); least < turns {
+			t.Errorf("of %d messages one source has %d: %v", 2*turns*sources, least, seen)
+		}
+		for _, c := range cs {
+			c.rst()
+		}
+		senders.Wait()
+	}
 }

@@ -22,6 +22,7 @@ const (
 // read reads k once and parses what came, or first what was kept.
 func (k *sock) read() {
 	s, in := k.shard, &k.in
+	k.heldSince = 0
 	buf := s.l.Buffer()
 	if n := len(in.stash); n > 0 {
 		// A whole buffer may have been kept, and a split header in front of it.

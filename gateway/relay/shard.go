@@ -49,6 +49,7 @@ type shard struct {
 	waiters  []*sock    // for budget
 	wake     bool       // budget came free
 
+	turns    int64 // the last turn that was given to a source, see sock.turn
 	drainEnd int64 // when the node's drain ends; 0 while it does not drain
 
 	count *metric.RelayShard
@@ -124,7 +125,8 @@ func (s *shard) drained(ch *channel) {
 }
 
 // resume lets gated sources go on, some of each channel at a time and in the
-// order in which they were held up.
+// order in which they were held up. Those behind the one that fills the
+// destination again are held up again, and keep their turns.
 func (s *shard) resume() {
 	list := s.resuming
 	s.resuming = nil

@@ -82,8 +82,10 @@ type sock struct {
 	out outbound // queue.go
 	in  inbound  // message.go
 
-	heldSince int64 // when reading stopped; 0 while it is read
-	lastPong  int64 // last unsolicited pong
+	heldSince int64 // when reading stopped; 0 once it was read again
+	letGo     int64 // when the last reason not to read it went
+	lastPong  int64 // last unsolicited pong since heldSince
+	turn      int64 // its place in ch.gated since heldSince; 0 none
 	nextPing  int64
 	waitSince int64 // its frame that waits for a data socket was complete then; 0 none
 	waitBytes int64 // of its frames that wait for a data socket
@@ -170,10 +172,18 @@ func (k *sock) OnHangup(c *loop.Conn, reset bool) {
 	}
 }
 
-// hold stops the reading for one more reason.
+// futile is how soon a source that was let go is held up again, if it is before
+// it was read although it had something: another was quicker. Loops turn over
+// faster.
+const futile = int64(1e9)
+
+// hold stops the reading for one more reason. To a source that was let go in
+// vain it is as if it had been held all the time.
 func (k *sock) hold(h hold) {
 	if k.holds == 0 {
-		k.heldSince = k.shard.l.Now()
+		if now := k.shard.l.Now(); k.heldSince == 0 || now-k.letGo > futile {
+			k.heldSince, k.lastPong, k.turn = now, 0, 0
+		}
 		k.c.Pause()
 	}
 	k.holds |= h
@@ -190,7 +200,7 @@ func (k *sock) unhold(h hold) {
 	}
 	now := k.shard.l.Now()
 	k.in.resumed(now)
-	k.heldSince, k.lastPong = 0, 0
+	k.letGo = now
 	k.c.Resume()
 	if len(k.in.stash) > 0 {
 		k.c.Kick()
@@ -216,23 +226,34 @@ func (k *sock) gate() {
 	k.hold(holdGate)
 	k.shard.led.EndWait(&k.in.wait) // it is not the budget any more that it waits for
 	if k.kind != kindControl && k.kind != kindData && !k.listed {
+		if k.turn == 0 {
+			k.shard.turns++
+			k.turn = k.shard.turns
+		}
 		k.listed = true
-		k.ch.gated.push(k)
+		k.ch.gated.insert(k)
 	}
 	k.arm()
 }
 
-// sockList is a FIFO of gated sources, linked through nextGate.
+// sockList holds gated sources in the order of their turns, linked through nextGate.
 type sockList struct{ head, tail *sock }
 
-func (q *sockList) push(k *sock) {
-	k.nextGate = nil
-	if q.tail == nil {
-		q.head = k
-	} else {
-		q.tail.nextGate = k
+// insert puts k where its turn is. That is the end, or, for one of the few that
+// were let go and not read, the front.
+func (q *sockList) insert(k *sock) {
+	at := &q.head
+	if q.tail != nil && q.tail.turn < k.turn {
+		at = &q.tail.nextGate
 	}
-	q.tail = k
+	for *at != nil && (*at).turn < k.turn {
+		at = &(*at).nextGate
+	}
+	k.nextGate = *at
+	*at = k
+	if k.nextGate == nil {
+		q.tail = k
+	}
 }
 
 func (q *sockList) pop() *sock {
