@@ -18,6 +18,7 @@ import (
 	"sluice/gateway/config"
 	"sluice/gateway/edge"
 	"sluice/gateway/logging"
+	"sluice/gateway/textfile"
 )
 
 // Serve runs a gateway with the settings of environ until it is told to stop,
@@ -100,13 +101,12 @@ func load(environ []string, out io.Writer) (*liveConfig, config.Notices, bool) {
 }
 
 // Health asks the admin listener, or the relay's if that does not answer, whether
-// the process lives, and returns the exit code.
+// the process lives, and returns the exit code. What is wrong with the settings does
+// not concern a process that runs with those it had, and is told if nobody answers.
 func Health(environ []string) int {
-	w, _, ok := load(environ, os.Stderr)
-	if !ok {
-		return 1
-	}
-	cfg := w.applied
+	cfg, faults := config.Addresses(environ, func(name string) ([]byte, error) {
+		return textfile.Read(name, config.MaxDocument)
+	})
 	status, err := askHealth("http://", cfg.Admin.Listen, nil)
 	if err != nil && cfg.Relay.Listen.On() {
 		scheme := "http://"
@@ -120,6 +120,9 @@ func Health(environ []string) int {
 		status, err = askHealth(scheme, cfg.Relay.Listen, front)
 	}
 	if err != nil || status != 200 {
+		for _, f := range faults {
+			fmt.Fprintln(os.Stderr, f.String())
+		}
 		fmt.Fprintln(os.Stderr, "unhealthy:", status, err)
 		return 1
 	}

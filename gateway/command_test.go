@@ -2,12 +2,60 @@ package gateway_test
 
 import (
 	"bytes"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/gateway"
+	"sluice/gateway/config"
 )
+
+// A process that runs is healthy whatever has become of its files since.
+func TestHealthWithBadFiles(t *testing.T) {
+	a, dir := testAuthority(), t.TempDir()
+	cert, key := a.write(t, dir, "it", time.Now().Add(time.Hour), "localhost")
+	file := savedFile(t, dir, "sluice.yaml", "MAX_REQUEST_BODY_MIB: 1\n")
+	env := []string{"PASEO_RELAY_PORT=0", "PORT=" + nextPort(), "CONFIG_FILE=" + file, "TLS_CERT_FILE=" + cert, "TLS_KEY_FILE=" + key, "DRAIN_SECONDS=0"}
+	port := nextPort()
+	cfg, faults, _ := config.Load(append(env, "ADMIN_PORT="+port), os.ReadFile)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	g, err := gateway.Start(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	f := func(name string, code int, port string) {
+		t.Helper()
+		if got := gateway.Health(append(env, "ADMIN_PORT="+port)); got != code {
+			t.Errorf("%s: %d, want %d", name, got, code)
+		}
+	}
+	f("all is well", 0, port)
+	replaceFile(t, file, "MAX_REQUEST_BODY_MIB: many\nUNKNOWN: 1\nLOOPS: 77\n")
+	f("a bad value", 0, port)
+	replaceFile(t, file, "{")
+	f("a broken file", 0, port)
+	f("a broken file, and nobody there", 1, nextPort())
+	a.write(t, dir, "other", time.Now().Add(time.Hour), "localhost")
+	if err := os.Rename(filepath.Join(dir, "other.key"), key); err != nil {
+		t.Fatal(err)
+	}
+	f("half of a renewal", 0, port)
+	os.Remove(file)
+	f("no file", 0, port)
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f("a pipe that nobody writes", 0, port)
+}
 
 // check-config judges what the control plane says, too.
 func TestCheckConfigControlPlane(t *testing.T) {

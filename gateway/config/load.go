@@ -24,7 +24,26 @@ func Load(environ []string, readFile func(string) ([]byte, error)) (*Config, Fau
 // environment and the file; nil is none. Which of its settings may differ from what is in force is
 // for the caller to judge, by Diff.
 func LoadWith(environ []string, control []byte, readFile func(string) ([]byte, error)) (*Config, Faults, Notices) {
-	l := loader{readFile: readFile, env: map[string]string{}, given: map[string]given{}, faulty: map[string]bool{}, c: new(Config), answered: control != nil}
+	l := read(environ, control, readFile)
+	l.check()
+	if len(l.faults) > 0 {
+		return nil, l.faults, l.notices
+	}
+	l.c.Version = 1
+	return l.c, nil, l.notices
+}
+
+// Addresses is where a process with these settings listens, as far as they say: for another process
+// that looks for it. Whatever is wrong with a setting, it has a value, its default; the faults are
+// those that may have hidden an address. What settings contradict or name is not looked at.
+func Addresses(environ []string, readFile func(string) ([]byte, error)) (*Config, Faults) {
+	l := read(environ, nil, readFile)
+	return l.c, l.faults
+}
+
+// read takes every setting by itself.
+func read(environ []string, control []byte, readFile func(string) ([]byte, error)) *loader {
+	l := &loader{readFile: readFile, env: map[string]string{}, given: map[string]given{}, faulty: map[string]bool{}, c: new(Config), answered: control != nil}
 	for _, e := range environ {
 		name, value, ok := strings.Cut(e, "=")
 		if _, twice := l.env[name]; ok && !twice {
@@ -50,12 +69,7 @@ func LoadWith(environ []string, control []byte, readFile func(string) ([]byte, e
 		}
 	}
 	l.settle()
-	l.check()
-	if len(l.faults) > 0 {
-		return nil, l.faults, l.notices
-	}
-	l.c.Version = 1
-	return l.c, nil, l.notices
+	return l
 }
 
 // emptyIsUnset reports whether an empty value of this kind says "unset".
