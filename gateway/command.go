@@ -97,7 +97,7 @@ func load(environ []string, out io.Writer) (*liveConfig, config.Notices, bool) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
 		notices = append(notices, w.applied.CheckFileLimit(files.Cur)...)
 	}
-	return w, notices, true
+	return w, append(notices, redisNotices(&w.applied.Redis)...), true
 }
 
 // Health asks the admin listener, or the relay's if that does not answer, whether

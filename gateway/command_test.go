@@ -83,6 +83,26 @@ func TestCheckConfigControlPlane(t *testing.T) {
 	f("what needs a restart", 1, "CONTROL_PLANE_URL (restart): needs a restart: LOOPS")
 }
 
+// Tuning of Redis that is not taken as given is told.
+func TestCheckConfigRedisTuning(t *testing.T) {
+	f := func(want string, settings ...string) {
+		t.Helper()
+		var out bytes.Buffer
+		env := append(settings, "REDIS_URL=redis://127.0.0.1:1", "PASEO_RELAY_OWNERSHIP=local", "PORT=0")
+		if code := gateway.CheckConfig(env, &out, &out); code != 0 || strings.Contains(out.String(), "REDIS_") != (want != "") || !strings.Contains(out.String(), want) {
+			t.Errorf("%q: %d\n%s\nwant %q", settings, code, &out, want)
+		}
+	}
+	f("")
+	f("", "REDIS_POOL_SIZE=64")
+	f("REDIS_POOL_SIZE: 65; 64 connections are made", "REDIS_POOL_SIZE=65")
+	f("REDIS_POOL_SIZE: 2147483647; 64 connections are made", "REDIS_POOL_SIZE=2147483647")
+	f("REDIS_POOL_SIZE: 3; 2 connections are made", "REDIS_POOL_SIZE=3")
+	f("", "REDIS_READ_TIMEOUT_SECONDS=5") // nobody said anything of writes
+	f("", "REDIS_READ_TIMEOUT_SECONDS=5", "REDIS_WRITE_TIMEOUT_SECONDS=5")
+	f("REDIS_WRITE_TIMEOUT_SECONDS: without effect below REDIS_READ_TIMEOUT_SECONDS (5)", "REDIS_READ_TIMEOUT_SECONDS=5", "REDIS_WRITE_TIMEOUT_SECONDS=4")
+}
+
 // Without an answer check-config says what a start would do.
 func TestCheckConfigWithoutControlPlane(t *testing.T) {
 	p := startPlane(t, "")

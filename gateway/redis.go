@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"fmt"
+	"log/slog"
+	"math"
 	"time"
 
 	"sluice/gateway/config"
@@ -11,6 +14,18 @@ import (
 // firstContact is how long a start waits for Redis, so that it does not refuse
 // what comes first only because a connection is being made. It goes on without.
 const firstContact = time.Second
+
+// redisNotices tells which tuning of Redis is not taken as it is given.
+func redisNotices(c *config.Redis) (notices config.Notices) {
+	if !c.On() {
+		return nil
+	}
+	if made := store.RedisConnections(c.PoolSize); made != c.PoolSize {
+		notices = append(notices, config.Notice{Level: slog.LevelWarn,
+			Text: fmt.Sprintf("REDIS_POOL_SIZE: %d; %d connections are made to each server: their number is a power of two, at most %d", c.PoolSize, made, store.RedisConnections(math.MaxInt))})
+	}
+	return notices
+}
 
 // openRedis connects to REDIS_URL, if it is set.
 func (g *Gateway) openRedis() {

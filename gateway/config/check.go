@@ -128,6 +128,9 @@ func (l *loader) checkCluster() {
 	}
 	l.idle(redis, "REDIS_URL", "REDIS_POOL_SIZE", "REDIS_DIAL_TIMEOUT_SECONDS", "REDIS_READ_TIMEOUT_SECONDS", "REDIS_WRITE_TIMEOUT_SECONDS",
 		"REDIS_MAX_RETRIES", "REDIS_OP_TIMEOUT_SECONDS", "LOCAL_STATE_CACHE")
+	if c := l.c.Redis; redis && l.isSet("REDIS_WRITE_TIMEOUT_SECONDS") && c.WriteTimeout < c.ReadTimeout {
+		l.notices.warn("REDIS_WRITE_TIMEOUT_SECONDS: without effect below REDIS_READ_TIMEOUT_SECONDS (" + itoa(int64(c.ReadTimeout/second)) + "), a write may take as long")
+	}
 	l.idle(l.c.Source.ControlPlaneURL != "", "CONTROL_PLANE_URL", "CONTROL_PLANE_TOKEN_FILE", "CONTROL_PLANE_CACHE_FILE")
 	if s := l.c.Source; s.ControlPlaneToken != "" && plainAcrossTheNetwork(s.ControlPlaneURL) {
 		l.notices.warn("CONTROL_PLANE_TOKEN_FILE: the token goes to an http:// URL that is not on this machine; everybody on the way can read it and the settings")

@@ -45,10 +45,10 @@ type RedisConfig struct {
 	Password string
 	DB       int
 
-	Connections  int           // per server, rounded down to a power of two
+	Connections  int           // per server; see RedisConnections
 	DialTimeout  time.Duration // REDIS_DIAL_TIMEOUT_SECONDS
 	ReadTimeout  time.Duration // one answer
-	WriteTimeout time.Duration // one write
+	WriteTimeout time.Duration // one write; ReadTimeout if that is longer
 	Retries      int           // attempts after the first
 	OpTimeout    time.Duration // one call with its retries
 

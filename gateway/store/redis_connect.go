@@ -22,10 +22,19 @@ const (
 	beatTCP = time.Second
 )
 
+// multiplexOf is the binary logarithm of how many connections are made.
+func multiplexOf(connections int) int {
+	return min(bits.Len(uint(max(connections, 1)))-1, maxMultiplex)
+}
+
+// RedisConnections is how many connections are made to a server of those that
+// RedisConfig asks for: a power of two, at most 64.
+func RedisConnections(asked int) int { return 1 << multiplexOf(asked) }
+
 // options are those of the library.
 func (r *Redis) options() rueidis.ClientOption {
 	c := &r.cfg
-	multiplex := min(bits.Len(uint(max(c.Connections, 1)))-1, maxMultiplex)
+	multiplex := multiplexOf(c.Connections)
 	if multiplex == 0 && c.Mode != RedisCluster {
 		multiplex = -1 // 0 is a default there
 	}
