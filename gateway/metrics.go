@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"sluice/gateway/edge"
 	"sluice/gateway/metric"
 	"sluice/gateway/tlsconn"
 	"sluice/loop"
@@ -65,6 +66,7 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 			}
 			return 0
 		},
+		HTTPCounts:     g.httpCounts(),
 		ConfigGauges:   metric.ConfigGauges{ConfigVersion: g.configVersion.Load},
 		TLSHandshaking: g.tls.Handshaking,
 		TLSFailures:    tlsFailures(),
@@ -88,6 +90,27 @@ func (g *Gateway) processGauges() metric.ProcessGauges {
 		p.ControlPlaneAge = func() time.Duration { return time.Duration(loop.Now() - g.configAnswer.Load()) }
 	}
 	return p
+}
+
+// httpCounts answers for the HTTP layer of both roles.
+func (g *Gateway) httpCounts() metric.HTTPCounts {
+	return metric.HTTPCounts{
+		Refusals:     func(l metric.Listener, f func(status int, n int64)) { g.httpStats(l).Refusals(f) },
+		RefusedFull:  func(l metric.Listener) int64 { return g.httpStats(l).RefusedFull.Load() },
+		IdleTimeouts: func(l metric.Listener) int64 { return g.httpStats(l).IdleTimeouts.Load() },
+		WriteStalls:  func(l metric.Listener) int64 { return g.httpStats(l).WriteStalls.Load() },
+	}
+}
+
+// httpStats are the counts of a role's listener; all zero of a role that is off.
+func (g *Gateway) httpStats(l metric.Listener) *edge.Stats {
+	switch {
+	case l == metric.ListenerRelay && g.front != nil:
+		return &g.front.Stats
+	case l == metric.ListenerMTE && g.encrypting != nil:
+		return &g.encrypting.front.Stats
+	}
+	return new(edge.Stats)
 }
 
 // tlsFailures are the reasons for which handshakes fail, by tlsconn.Failure.

@@ -48,6 +48,7 @@ type ProcessGauges struct {
 	HTTPConnections func(Listener) int64 // without WebSockets
 	MaxConnections  int
 	AcceptErrors    func(Listener) int64
+	HTTPCounts
 	ConfigGauges
 	LoopGauges
 	RedisUp        func() bool // nil without Redis, as the next
@@ -71,6 +72,7 @@ func NewProcess(g ProcessGauges) *Process {
 	p.Gauge("sluice_http_connections_max", "The most each listener but the admin one may have of them.", func() float64 { return float64(g.MaxConnections) })
 	p.counterFuncs("sluice_accept_errors_total", "Failed accepts: descriptors or memory ran out.", names, func(i int) float64 { return float64(g.AcceptErrors(Listener(i))) })
 	copy(m.evictions[:], p.Counters("sluice_http_evictions_total", "Connections closed to make room for new ones.", names))
+	addHTTP(p, &g.HTTPCounts)
 	copy(m.proxyRefusals[:], p.Counters("sluice_proxy_protocol_refusals_total", "Connections closed for a PROXY header that was missing, wrong or not theirs to send.", names))
 	m.TLSHandshakes = p.Counter("sluice_tls_handshakes_total", "Finished TLS handshakes.")
 	m.TLSResumptions = p.Counter("sluice_tls_resumptions_total", "Those among them that resumed a session.")

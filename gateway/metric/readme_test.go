@@ -22,6 +22,7 @@ func readmeTables() string {
 	no := func() int64 { return 0 }
 	process := NewProcess(ProcessGauges{
 		HTTPConnections: func(Listener) int64 { return 0 },
+		HTTPCounts:      HTTPCounts{Refusals: func(Listener, func(int, int64)) {}},
 		LoopGauges:      LoopGauges{Connections: func(int) int64 { return 0 }},
 		ConfigGauges: ConfigGauges{
 			ControlPlaneAge: func() time.Duration { return 0 },

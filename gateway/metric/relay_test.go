@@ -33,6 +33,12 @@ func processGauges() ProcessGauges {
 		Loops:           2,
 		HTTPConnections: func(l Listener) int64 { return int64(l) },
 		MaxConnections:  10000,
+		HTTPCounts: HTTPCounts{
+			Refusals:     func(l Listener, f func(int, int64)) { f(400, int64(l)); f(431, 5) },
+			RefusedFull:  func(l Listener) int64 { return 6 + int64(l) },
+			IdleTimeouts: func(l Listener) int64 { return 8 + int64(l) },
+			WriteStalls:  func(l Listener) int64 { return 10 + int64(l) },
+		},
 		LoopGauges: LoopGauges{
 			Connections:   func(i int) int64 { return int64(10 + i) },
 			Turns:         func(i int) int64 { return int64(20 + i) },
@@ -135,6 +141,12 @@ func TestProcessNames(t *testing.T) {
 	e.want(t, `sluice_http_connections{listener="admin"}`, 2)
 	e.want(t, `sluice_accept_errors_total{listener="mte"}`, 11)
 	e.want(t, `sluice_http_evictions_total{listener="mte"}`, 1)
+	e.want(t, `sluice_http_refusals_total{listener="relay",status="400"}`, 0)
+	e.want(t, `sluice_http_refusals_total{listener="mte",status="400"}`, 1)
+	e.want(t, `sluice_http_refusals_total{listener="mte",status="431"}`, 5)
+	e.want(t, `sluice_http_connections_refused_total{listener="relay"}`, 6)
+	e.want(t, `sluice_http_idle_timeouts_total{listener="mte"}`, 9)
+	e.want(t, `sluice_http_write_stalls_total{listener="mte"}`, 11)
 	e.want(t, `sluice_tls_handshake_failures_total{reason="plain"}`, 0)
 	e.want(t, `sluice_tls_handshake_failures_total{reason="closed"}`, 1)
 	e.want(t, "sluice_redis_up", 1)
