@@ -12,8 +12,6 @@ const (
 	PeerReset Abort = iota
 	// WriteStalled: the peer took no byte for Config.WriteStall; it was reset.
 	WriteStalled
-	// Shutdown: Server.CloseAll; the connection is gone.
-	Shutdown
 
 	// BodyCut: the peer ended its stream before the body was complete. It may
 	// still read an answer.

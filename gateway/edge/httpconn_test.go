@@ -402,20 +402,6 @@ func TestDrain(t *testing.T) {
 	idle.wantEOF()
 }
 
-func TestCloseAll(t *testing.T) {
-	aborted := make(chan Abort, 1)
-	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {
-		c.Take(&exchange{abort: func(c *HTTPConn, why Abort) bool { aborted <- why; return false }})
-	})
-	c := s.dial()
-	c.send(get)
-	s.await("the request came", func() bool { return s.Stats.Requests.Load() == 1 })
-	s.on(s.loops[0], func() { s.CloseAll(s.loops[0]) })
-	if why := <-aborted; why != Shutdown || s.Stats.Open.Load() != 0 {
-		t.Fatalf("%v, %d open", why, s.Stats.Open.Load())
-	}
-}
-
 // The standard client, several at once, over two loops.
 func TestManyClients(t *testing.T) {
 	var moved atomic.Int64

@@ -231,16 +231,6 @@ func (s *Server) CloseIdle(l *loop.Loop) {
 	}
 }
 
-// CloseAll resets every connection of one loop that is still HTTP; exchanges
-// under way end with OnAbort(Shutdown). Call it on that loop.
-func (s *Server) CloseAll(l *loop.Loop) {
-	sh := s.shards[l.ID()]
-	s.CloseIdle(l)
-	for c := sh.busy.first(); c != nil; c = sh.busy.first() {
-		c.lose(Shutdown)
-	}
-}
-
 // OnTurn writes what was held back for company that did not come.
 func (sh *shard) OnTurn(*loop.Loop) {
 	if len(sh.held) == 0 {

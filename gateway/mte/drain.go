@@ -21,8 +21,7 @@ func (r *Role) Active() (n int64) {
 
 // CloseRest ends what is left of the requests: those that have no answer yet are
 // refused, an answer under way ends in an ERROR frame, or cut short where it is a
-// plain one, and their connections close behind that. What remains afterwards is
-// for edge.Server.CloseAll.
+// plain one, and their connections close behind that.
 func (r *Role) CloseRest() {
 	for _, s := range r.shards {
 		if s != nil {
