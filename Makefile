@@ -47,7 +47,7 @@ deps: ## what tests and benchmarks need from Debian
 	@scripts/deps
 
 image: ## the container image
-	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) -t sluice:latest .
 
 clean: ## what was built
 	rm -rf bin bench/.bin

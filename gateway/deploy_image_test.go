@@ -89,6 +89,25 @@ func readDockerfile(t testing.TB) imageSpec {
 	return im
 }
 
+// What compose, the manifest and the README start is what make image makes.
+func TestImageName(t *testing.T) {
+	t.Parallel()
+	f := func(file, says string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), says) {
+			t.Errorf("%s does not say %q", file, says)
+		}
+	}
+	f(topDir+"/Makefile", " -t sluice:latest .")
+	f(deployDir+"/compose/compose.yaml", "image: sluice:latest\n")
+	f(deployDir+"/kubernetes/sluice.yaml", "image: sluice:latest\n")
+	f(topDir+"/README.md", " -p 8080:8080 sluice\n")
+}
+
 // TestImageSays pins what operators and engines rely on.
 func TestImageSays(t *testing.T) {
 	im := readDockerfile(t)
