@@ -27,8 +27,9 @@ func readmeTables() string {
 		ConfigGauges: ConfigGauges{
 			ControlPlaneAge: func() time.Duration { return 0 },
 		},
-		RedisUp:    func() bool { return false },
-		RedisCalls: func() (int64, int64) { return 0, 0 },
+		RedisUp:           func() bool { return false },
+		RedisCalls:        func() (int64, int64) { return 0, 0 },
+		CertificateExpiry: func() float64 { return 0 },
 	})
 	relay := NewRelay(RelayGauges{})
 	mte := NewMTE(MTEGauges{Pairs: no, PairsInUse: no}, nil)
