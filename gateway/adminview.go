@@ -135,8 +135,12 @@ func (b *viewBuilder) closes() adminpage.Table {
 
 // encrypting tells of the encrypting relay.
 func (b *viewBuilder) encrypting() adminpage.Section {
+	most := float64(b.g.cfg.MTE.MaxPairs)
+	if b.g.redis != nil {
+		most = 0 // it bounds the memory store; those in Redis are not counted
+	}
 	t := adminpage.Table{Rows: []adminpage.Row{
-		b.row("Pairs", "mte_relay_pairs", float64(b.g.cfg.MTE.MaxPairs)),
+		b.row("Pairs", "mte_relay_pairs", most),
 		b.row("Pairs that carry a request", "mte_relay_pairs_in_use", 0),
 	}}
 	return adminpage.Section{Title: "Encrypting relay", Tables: append([]adminpage.Table{t}, b.rest("mte_relay_")...)}

@@ -102,7 +102,7 @@ type Refusal struct {
 func NewMTE(g MTEGauges, refusals []Refusal) *MTE {
 	m := &MTE{}
 	p := &m.Page
-	p.Gauge("mte_relay_pairs", "Pairs that are held.", func() float64 { return float64(g.Pairs()) })
+	p.Gauge("mte_relay_pairs", "Pairs that are held; with REDIS_URL only those in use or cached here.", func() float64 { return float64(g.Pairs()) })
 	p.Gauge("mte_relay_pairs_in_use", "Pairs that carry a request.", func() float64 { return float64(g.PairsInUse()) })
 	p.Gauges("mte_relay_pool_idle", "Idle codec instances.", labels("pool", poolNames[:]), func(i int) float64 { return float64(g.PoolIdle(CodecPool(i))) })
 	p.Gauges("mte_relay_outbound_pairs", "Pairs of outbound domains.", labels("state", outboundNames[:]), func(i int) float64 { return float64(g.OutboundPairs(OutboundState(i))) })
