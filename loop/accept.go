@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -59,9 +60,12 @@ func Listen(addr string, opt SocketOptions) (*Listener, error) {
 		{SetSockOpt: socket.SetReuseAddr, Opt: 1},
 		{SetSockOpt: socket.SetNoDelay, Opt: 1},
 	}
+	// The kernel takes 32 bits: a larger value would come out as another. Nothing is
+	// lost by the cut, since its own bounds of a buffer are far below that, and 24
+	// days without an acknowledgement are as good as for ever.
 	add := func(set func(fd, v int) error, v int) {
 		if v > 0 {
-			ints = append(ints, socket.Option[int]{SetSockOpt: set, Opt: v})
+			ints = append(ints, socket.Option[int]{SetSockOpt: set, Opt: min(v, math.MaxInt32)})
 		}
 	}
 	add(socket.SetRecvBuffer, opt.ReceiveBuffer)

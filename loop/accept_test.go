@@ -5,6 +5,7 @@ package loop
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -56,6 +57,30 @@ func TestListenOptions(t *testing.T) {
 		exec, _ := unix.FcntlInt(uintptr(c.fd), unix.F_GETFD, 0)
 		want(t, "and is not inherited by other programs", exec&unix.FD_CLOEXEC != 0)
 	})
+}
+
+// TestListenLargeOptions: a value over 32 bits is as much as there can be, not
+// another value, and no fault.
+func TestListenLargeOptions(t *testing.T) {
+	ln := serve(t, SocketOptions{ReceiveBuffer: 1 << 32, SendBuffer: 1 << 40, UserTimeout: 2 * 365 * 24 * time.Hour}, func(*Conn) Handler { return &echo{} })
+	most, err := Listen("127.0.0.1:0", SocketOptions{ReceiveBuffer: math.MaxInt32, SendBuffer: math.MaxInt32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer most.Close()
+	f := func(name string, option int) {
+		t.Helper()
+		got, err := unix.GetsockoptInt(ln.fd, unix.SOL_SOCKET, option)
+		exp, _ := unix.GetsockoptInt(most.fd, unix.SOL_SOCKET, option)
+		if err != nil || got != exp {
+			t.Errorf("%s is %d (%v), want %d", name, got, err, exp)
+		}
+	}
+	f("SO_RCVBUF", unix.SO_RCVBUF)
+	f("SO_SNDBUF", unix.SO_SNDBUF)
+	if n, err := unix.GetsockoptInt(ln.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); n != math.MaxInt32 || err != nil {
+		t.Errorf("TCP_USER_TIMEOUT is %d (%v)", n, err)
+	}
 }
 
 // TestListenDefaults: without options the kernel's choices stay.
