@@ -166,6 +166,10 @@ func (l *loader) checkMTE() {
 	if err != nil {
 		panic("BUG: KYBER_STRENGTH: " + err.Error())
 	}
+	// The rows have the bounds of the contract, of which the least frame carries no
+	// legal metadata: then no other value of the next two settings would help.
+	least := frame.RequestHeadBytes + profile.EncodedBytes(open.MTE, int(lookup("MAX_METADATA_BYTES_MTE").Min))
+	l.refuse(m.MaxFrameBytes < int64(least), "MAX_FRAME_BYTES", "at least "+itoa(int64(least))+", to carry the least MAX_METADATA_BYTES_MTE")
 	metadata := func(t open.Type, name string, n int64) {
 		most := profile.PlaintextBytes(t, int(m.MaxFrameBytes)-frame.RequestHeadBytes)
 		l.refuse(n > int64(most), name,

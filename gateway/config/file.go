@@ -25,6 +25,19 @@ type node struct {
 	line  int      // from 1
 }
 
+// isEmpty reports whether the node says nothing: null, an empty text, a list without items.
+func (n *node) isEmpty() bool {
+	switch n.kind {
+	case nodeNull:
+		return true
+	case nodeText:
+		return n.text == ""
+	case nodeList:
+		return len(n.items) == 0
+	}
+	return false
+}
+
 type nodeKind uint8
 
 const (

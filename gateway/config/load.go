@@ -13,7 +13,7 @@ import (
 //
 // With faults there is no Config. The notices count in both cases.
 //
-// An empty variable (in a file: null) is the same as an unset one where unset is a value of its
+// An empty variable (in a file also null and []) is the same as an unset one where unset is a value of its
 // own: paths, lists, URLs, TCP_CONGESTION. Elsewhere it is a fault: a number, a switch or
 // DOMAIN_MAP that came out empty is a template that went wrong, and no default should hide it.
 func Load(environ []string, readFile func(string) ([]byte, error)) (*Config, Faults, Notices) {
@@ -202,7 +202,7 @@ func (l *loader) document(text []byte, from, name, place string) {
 			l.fault(key, "given"+where, "only in the environment")
 			continue
 		}
-		if _, ok := l.given[key]; ok || value.kind == nodeNull && s.Kind.emptyIsUnset() {
+		if _, ok := l.given[key]; ok || value.isEmpty() && s.Kind.emptyIsUnset() {
 			continue
 		}
 		g, ok := s.fromNode(value)

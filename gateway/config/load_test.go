@@ -104,6 +104,8 @@ func TestLoadSuccess(t *testing.T) {
 	f("TRUSTED_PROXIES=", "TRUSTED_PROXIES: [127.0.0.1, '10.0.0.0/8']", certs, 2)
 	f("TRUSTED_PROXIES= TCP_CONGESTION= REDIS_URL= TLS_CERT_FILE= CONFIG_FILE= PASEO_RELAY_CLUSTER_QUERY=", "", certs, 0)
 	f("", "TRUSTED_PROXIES:", certs, 0)
+	f("", "TRUSTED_PROXIES: []", certs, 0)
+	f("", "TRUSTED_PROXIES: \"\"\nTCP_CONGESTION: ''\nREDIS_URL: ''\nTLS_CERT_FILE: ''\nCONTROL_PLANE_URL: ''\nPASEO_RELAY_CLUSTER_QUERY: []", certs, 0)
 	// defaults that bend to what was given
 	f("PASEO_RELAY_DELIVERY_TIMEOUT_MS=1000", "", attach, time.Second)
 	f("PASEO_RELAY_DELIVERY_TIMEOUT_MS=20000", "", attach, 15*time.Second)
@@ -130,6 +132,7 @@ func TestLoadSuccess(t *testing.T) {
 	f("PASEO_RELAY_DELIVERY_TIMEOUT_MS=1000 PASEO_RELAY_TRANSPORT_SEND_TIMEOUT_MS=1001 PASEO_RELAY_DATA_ATTACH_TIMEOUT_MS=1000", "", attach, time.Second)
 	// metadata that just fits
 	f("MAX_FRAME_BYTES=16384 MAX_METADATA_BYTES_MKE=16296 MAX_METADATA_BYTES_MTE=2039", "", func(c *Config) any { return c.MTE.MaxMetadataBytesMTE }, int64(2039))
+	f("MAX_FRAME_BYTES=4164 MAX_METADATA_BYTES_MKE=512 MAX_METADATA_BYTES_MTE=512", "", func(c *Config) any { return c.MTE.MaxFrameBytes }, int64(4164))
 	// lists in both forms
 	f("", `{"TRUSTED_PROXIES":"127.0.0.1, 10.0.0.0/24"}`, certs, 2)
 	// of a name given twice the first counts
@@ -209,6 +212,7 @@ func TestLoadFailure(t *testing.T) {
 	f("PASEO_RELAY_CLUSTER_QUERY=relay.internal", "", "PASEO_RELAY_CLUSTER_QUERY", "relay.internal", "REDIS_URL", "PASEO_RELAY_OWNERSHIP_TARGET")
 	f("PASEO_RELAY_CLUSTER_NODES=a@b", "", "PASEO_RELAY_CLUSTER_NODES", "a@b", "REDIS_URL")
 	// encrypting relay
+	f("MAX_FRAME_BYTES=4163 MAX_METADATA_BYTES_MKE=512 MAX_METADATA_BYTES_MTE=512", "", "MAX_FRAME_BYTES", "4163", "4164")
 	f("MAX_METADATA_BYTES_MTE=511", "", "MAX_METADATA_BYTES_MTE", "511", "512")
 	f("MAX_METADATA_BYTES_MKE=65449", "", "MAX_METADATA_BYTES_MKE", "65448", "MAX_FRAME_BYTES (65536)")
 	f("MAX_FRAME_BYTES=16384 MAX_METADATA_BYTES_MKE=16296 MAX_METADATA_BYTES_MTE=2040", "", "MAX_METADATA_BYTES_MTE", "2039")
@@ -246,6 +250,9 @@ func TestLoadFailure(t *testing.T) {
 	f("", `{"MAX_FRAME_BYTES":[1]}`, "MAX_FRAME_BYTES: a list in f:1")
 	f("", `{"MAX_FRAME_BYTES":{}}`, "MAX_FRAME_BYTES: an object")
 	f("", `{"MAX_FRAME_BYTES":true}`, "MAX_FRAME_BYTES", `"true"`)
+	f("", `{"MAX_FRAME_BYTES":""}`, "MAX_FRAME_BYTES")
+	f("", `{"MAX_FRAME_BYTES":[]}`, "MAX_FRAME_BYTES: a list")
+	f("", `{"DOMAIN_MAP":[]}`, "DOMAIN_MAP")
 	f("", `{"TRUSTED_PROXIES":[1]}`, "TRUSTED_PROXIES: a list")
 	f("", `{"TRUSTED_PROXIES":["10.0.0.1,10.0.0.2"]}`, "TRUSTED_PROXIES: a list")
 	f("", `{"DOMAIN_MAP":"{}"}`, "DOMAIN_MAP: a string")
