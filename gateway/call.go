@@ -42,6 +42,7 @@ type callFlags struct {
 	method  string
 	headers headerList
 	data    string
+	hasData bool // -d was given, which may be empty
 	verbose bool
 	include bool
 	mte     bool
@@ -78,9 +79,10 @@ func parseCall(args []string, errOut io.Writer) (*callFlags, error) {
 		return nil, fmt.Errorf("%q is no http or https URL", set.Arg(0))
 	}
 	f.target = u
+	set.Visit(func(given *flag.Flag) { f.hasData = f.hasData || given.Name == "d" })
 	if f.method == "" {
 		f.method = "GET"
-		if f.data != "" {
+		if f.hasData {
 			f.method = "POST"
 		}
 	}
@@ -158,7 +160,7 @@ func (f *callFlags) run(ctx context.Context, out, errOut io.Writer) (status int,
 		return 0, err
 	}
 	req := &client.Request{
-		Head:   client.Head{Method: f.method, Path: strings.TrimPrefix(f.target.RequestURI(), "/"), Header: f.headers},
+		Head:   client.Head{Method: f.method, Path: f.target.RequestURI(), Header: f.headers},
 		Length: length,
 	}
 	if body != nil {

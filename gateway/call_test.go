@@ -47,6 +47,10 @@ func TestCall(t *testing.T) {
 	if out, _ = f(0, at+"/events?n=3&ms=1"); strings.Count(out, "data:") != 3 {
 		t.Errorf("events: %q", out)
 	}
+	out, _ = f(0, "-d", "", at+"/hello")
+	has(out, `"method": "POST"`)
+	_, said = f(1, at+"//hello") // metadata carries no such path, and another is not asked for
+	has(said, "metadata path is illegal")
 	f(22, at+"/status/418")
 	out, _ = f(0, "-mte", "-X", "PUT", "-H", "X-Of-Call: yes", at+"/a%20b?c=d")
 	has(out, `"method": "PUT"`, `"target": "/a%20b?c=d"`, "X-Of-Call", "yes")
