@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -396,6 +397,62 @@ func TestOutboundBuffer(t *testing.T) {
 	}
 	if a := p.do("POST", "/", struct{ io.Reader }{bytes.NewReader(make([]byte, 900000))}); a.body != "900000" {
 		t.Errorf("afterwards: %+v", a)
+	}
+}
+
+// A body that CLIENT_BUFFER_BYTES has room for is not refused for the room its
+// buffer would like, and counts as any other.
+func TestOutboundBufferFits(t *testing.T) {
+	p := startRelayPair(t, pairOptions{origin: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	}), out: []string{"MAX_REQUEST_BODY_MIB=1", "CLIENT_BUFFER_BYTES=100000"}})
+	sent := 0
+	for _, size := range []int{65536, 65537, 99999, 100000, 100001, 100000} {
+		a := p.do("POST", "/", struct{ io.Reader }{bytes.NewReader(make([]byte, size))})
+		if size > 100000 {
+			a.wantRefusal(t, 485, "upstream_capacity", "")
+			continue
+		}
+		sent += size
+		if a.body != fmt.Sprint(size) {
+			t.Errorf("%d bytes: %d %s", size, a.status, a.body)
+		}
+	}
+	p.out.untilMetric(`mte_relay_bytes_total{direction="request"}`, float64(sent))
+}
+
+// A gathered body counts against CLIENT_BUFFER_BYTES until the other relay has
+// taken it.
+func TestOutboundBufferUnsent(t *testing.T) {
+	p := startRelayPair(t, pairOptions{wired: true, origin: http.HandlerFunc(mirror),
+		out: []string{"MAX_REQUEST_BODY_MIB=5", "CLIENT_BUFFER_BYTES=5500000"}})
+	send := func(size int) answer {
+		return p.do("POST", "/", struct{ io.Reader }{bytes.NewReader(make([]byte, size))})
+	}
+	send(1) // there are pairs
+	arrived, release := make(chan struct{}), make(chan struct{})
+	released := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(released)
+	var begun atomic.Bool
+	p.wire.play(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/" || begun.Swap(true) {
+			return false
+		}
+		close(arrived)
+		<-release // reads nothing of it, and the kernel takes less than all
+		return cut(w)
+	})
+	first := make(chan answer, 1)
+	go func() { first <- send(5 << 20) }()
+	<-arrived
+	send(300000).wantRefusal(t, 485, "upstream_capacity", "")
+	released()
+	if a := <-first; a.status != 502 {
+		t.Errorf("a request whose connection was cut: %d %s", a.status, a.body)
+	}
+	if a := send(300000); len(a.body) != 300000 {
+		t.Errorf("afterwards: %d, %d bytes", a.status, len(a.body))
 	}
 }
 

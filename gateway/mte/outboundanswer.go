@@ -93,8 +93,12 @@ func (k *outboundSink) OnFail(_ *originCall, f originFailure) {
 
 // OnDrain implements originSink: the other relay takes bytes again, or wants no
 // more.
-func (k *outboundSink) OnDrain(*originCall) {
+func (k *outboundSink) OnDrain(o *originCall) {
 	x := (*outbound)(k)
+	if x.request.unsent && o == x.call {
+		x.endRequest()
+		return
+	}
 	if x.request.backed {
 		x.request.backed = false
 		x.c.ResumeBody()

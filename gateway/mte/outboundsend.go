@@ -24,11 +24,12 @@ type outboundRequest struct {
 	// outboundBuffering.
 	limit    int64 // bytes
 	body     []byte
-	reserved int64 // of CLIENT_BUFFER_BYTES
+	reserved int64 // of CLIENT_BUFFER_BYTES, until the body has left our memory, encoded or not
 
 	frames []byte // all bytes sent so far, in a buffer of the shard's; nil if over
 	over   bool   // they were more than resendBytes
 	backed bool   // the other relay takes no more for now, and the caller's body is paused
+	unsent bool   // all of the request was written, and waits for the other relay to take it
 }
 
 // compose makes the metadata. The error is a frame.Fault.
@@ -80,8 +81,10 @@ func (q *outboundRequest) encode(x *outbound) error {
 	b := x.s.bufs.Get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
 	b, err := x.exchange.AppendMetadata(b, q.text[:q.method], q.text[q.method:], q.length != 0)
 	if err == nil && q.body != nil {
+		x.count(metric.DirectionRequest, len(q.body))
 		b, err = x.exchange.AppendData(b, q.body, true)
-		q.free(x.s)
+		clear(q.body)
+		q.body = nil
 	}
 	if tooLarge, ok := err.(*client.HeadTooLarge); ok && q.longestSize > tooLarge.Limit {
 		tooLarge.Name, tooLarge.Size = q.longest, q.longestSize
@@ -93,7 +96,7 @@ func (q *outboundRequest) encode(x *outbound) error {
 // encodingRoom is what encoding adds to a piece at most.
 const encodingRoom = 64
 
-// free gives back a body that was gathered.
+// free gives back a body that was gathered, and its part of CLIENT_BUFFER_BYTES.
 func (q *outboundRequest) free(s *shard) {
 	clear(q.body)
 	q.body = nil
@@ -118,12 +121,23 @@ func (x *outbound) startCall(length int64) {
 		Method: methodPost, Target: rootTarget, Fields: x.pair.of.lines, Length: length,
 	}, (*outboundSink)(x))
 	backed := x.call.Write(x.request.frames)
-	if length >= 0 {
-		x.call.End()
-	} else if backed {
+	switch {
+	case length >= 0 && backed:
+		x.request.unsent = true // OnDrain ends it
+	case length >= 0:
+		x.endRequest()
+	case backed:
 		x.hold()
 	}
 	x.dropLong()
+}
+
+// endRequest completes the request, all of which the other relay's connection has
+// taken.
+func (x *outbound) endRequest() {
+	x.request.unsent = false
+	x.request.free(x.s)
+	x.call.End()
 }
 
 var methodPost, rootTarget = []byte("POST"), []byte(client.DataTarget)
@@ -196,17 +210,30 @@ func (x *outbound) gather(data []byte) {
 		return
 	}
 	if need := len(q.body) + len(data); need > cap(q.body) {
-		size := min(int64(max(need, 2*cap(q.body), 4<<10)), q.limit)
-		if !x.s.role.reserve(size - q.reserved) {
+		if !q.grow(x.s.role, int64(need)) {
 			x.refuse(refusal{reason: frame.UpstreamCapacity, message: messageBuffer})
 			return
 		}
-		q.reserved = size
-		larger := append(make([]byte, 0, size), q.body...)
+		larger := append(make([]byte, 0, q.reserved), q.body...)
 		clear(q.body)
 		q.body = larger
 	}
 	q.body = append(q.body, data...)
+}
+
+// grow reserves room for need bytes and for more to come: as much again, or half
+// of what CLIENT_BUFFER_BYTES has left if that is less. So a body that fits is not
+// refused for the room it does not need, and is still copied few times.
+func (q *outboundRequest) grow(r *Role, need int64) bool {
+	left := r.cfg.Client.BufferBytes - r.buffered.Load() + q.reserved - need
+	for _, more := range [...]int64{max(2*q.reserved, 4<<10) - need, left / 2, 0} {
+		size := min(need+max(more, 0), q.limit)
+		if r.reserve(size - q.reserved) {
+			q.reserved = size
+			return true
+		}
+	}
+	return false
 }
 
 // reserve takes n bytes of CLIENT_BUFFER_BYTES, if there are so many.
