@@ -329,6 +329,9 @@ func TestDescriptorsExhausted(t *testing.T) {
 	}
 	c := s.openWS(wsQuery("b", "server", 1, "-"))
 	c.barrier()
+	if s.tlsMetric(`accept_errors_total{listener="relay"}`) == "0" {
+		t.Error("failed accepts are not counted")
+	}
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	for _, w := range []*wsClient{a, b, c} {
 		w.rst()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/gateway"
 	"sluice/loop"
 )
@@ -46,6 +48,12 @@ func serve(t testing.TB, settings ...string) *served {
 // serveAt is serve on ports of the caller's choice.
 func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 	t.Helper()
+	return serveTo(t, nil, port, admin, settings...)
+}
+
+// serveTo is serveAt with its stderr given to out.
+func serveTo(t testing.TB, out *os.File, port, admin string, settings ...string) *served {
+	t.Helper()
 	s := &served{node: &node{t: t, addr: "127.0.0.1:" + port, admin: "127.0.0.1:" + admin, stopped: true}, exit: make(chan int, 1)}
 	s.cmd = exec.Command(os.Args[0], "-test.run=none")
 	s.cmd.Env = append(os.Environ(), "SLUICE_TEST_SERVE=1", "PORT=0", "PASEO_RELAY_PORT="+port, "ADMIN_PORT="+admin)
@@ -57,6 +65,9 @@ func serveAt(t testing.TB, port, admin string, settings ...string) *served {
 	}
 	noteTLS(s.addr, s.cmd.Env)
 	s.cmd.Stderr, s.log = &s.out, &s.out
+	if out != nil {
+		s.cmd.Stderr = out
+	}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -276,6 +287,27 @@ func TestSecondSignal(t *testing.T) {
 	}
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	s.wantExit(1)
+}
+
+// A process whose stderr nobody takes ends all the same.
+func TestStuckLogAtTheEnd(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	room, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, room)); err != nil {
+		t.Fatal(err)
+	}
+	s := serveTo(t, w, nextPort(), nextPort(), "DRAIN_SECONDS=0")
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	s.wantExit(0)
 }
 
 // A loop that does not turn over: the node fails closed.
