@@ -270,14 +270,24 @@ func stopped(t testing.TB, pid int) bool {
 	return true
 }
 
-// A process that was stopped for longer than its lease forwards nothing more.
+// A process that was stopped for longer than its lease forwards nothing more, and
+// that is the reason it gives, whatever deadlines have gone by meanwhile.
 func TestStoppedNodeForwardsNothing(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	a, b := fleetProcess(t, fleetLease/2, "A", r.URL()), fleetProcess(t, fleetLease/2, "B", r.URL())
+	a := fleetProcess(t, fleetLease/2, "A", r.URL(), "PASEO_RELAY_DATA_ATTACH_TIMEOUT_MS=1500", "PASEO_RELAY_MESSAGE_IDLE_TIMEOUT_MS=1500")
+	b := fleetProcess(t, fleetLease/2, "B", r.URL())
 	s, c := a.openWS(wsQuery("x", "server", 1, "-")), a.openWS(wsQuery("x", "client", 1, "-"))
 	c.text("in time")
 	s.wantText("in time")
+	part, waits := a.openWS(wsQuery("part", "client", 1, "-")), a.openWS(wsQuery("waits", "client", 2, "c"))
+	for _, w := range []*wsClient{part, waits} {
+		// Behind the ping, in the same segment: read when the pong is here.
+		w.raw(frame(opPing, true, []byte("read")), frame(opText, w == waits, []byte("a message, or its beginning")))
+		if m, err := w.next(patience); err != nil || m.op != opPong {
+			t.Fatal(m, err)
+		}
+	}
 	a.cmd.Process.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { a.cmd.Process.Signal(syscall.SIGCONT) })
 	if !poll(func() bool { return stopped(t, a.cmd.Process.Pid) }) {
@@ -288,6 +298,8 @@ func TestStoppedNodeForwardsNothing(t *testing.T) {
 	a.cmd.Process.Signal(syscall.SIGCONT)
 	s.wantClose(1012, "Session owner moved")
 	c.wantClose(1012, "Session owner moved")
+	part.wantClose(1012, "Session owner moved")
+	waits.wantClose(1012, "Session owner moved")
 	a.rerouted(wsQuery("x", "client", 1, "-"), "B")
 }
 

@@ -114,6 +114,10 @@ func (sess *session) armWatch(when int64) {
 // OnTimer is the control watchdog: channels with a client and no data socket
 // first earn control a fresh sync and then its end.
 func (sess *session) OnTimer(now int64) {
+	if sess.node.tenure.Lost(now) {
+		sess.shard.lose(sess.node)
+		return
+	}
 	next, sync, dead := int64(0), false, false
 	for _, ch := range sess.channels {
 		if ch.dueAt == 0 {

@@ -85,6 +85,10 @@ func (k *sock) OnTimer(c *loop.Conn) {
 		k.gone()
 		return
 	}
+	if k.state <= finishing && k.tenure.Lost(now) {
+		k.lapse() // the process stood still: no deadline is the reason
+		return
+	}
 	if k.state <= finishing && k.tooSlow(now) {
 		return
 	}
