@@ -303,6 +303,27 @@ func TestStoppedNodeForwardsNothing(t *testing.T) {
 	a.rerouted(wsQuery("x", "client", 1, "-"), "B")
 }
 
+// A node that is full takes no session for an upgrade that it refuses, and sends
+// those of other nodes there.
+func TestFullNodeClaimsNothing(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	a := fleetNode(t, new(forwards), "A", r.URL(), "ACCEPTORS=1", "CONNECTIONS_PER_ACCEPTOR=1")
+	b := fleetNode(t, new(forwards), "B", r.URL())
+	first := a.ws(wsQuery("first", "server", 1, "-"), "ws")
+	b.ws(wsQuery("other", "server", 1, "-"), "ws")
+	sets := r.Info("commandstats", "cmdstat_set")
+	a.refused(wsQuery("second", "server", 1, "-"), 503, "at capacity")
+	a.rerouted(wsQuery("other", "client", 1, "-"), "B")
+	a.refused(wsQuery("first", "client", 1, "-"), 503, "at capacity")
+	if s := r.Info("commandstats", "cmdstat_set"); s != sets || s == "" {
+		t.Errorf("claims were written: %q, before %q", s, sets)
+	}
+	a.ws(wsQuery("first", "server", 1, "-"), "ws") // which replaces
+	first.wantClose(1008, "Replaced by new connection")
+	b.ws(wsQuery("second", "server", 1, "-"), "ws")
+}
+
 // A node that goes down gives a session up before it tells its sockets: who comes
 // again at once is admitted elsewhere.
 func TestRestartGivesUpFirst(t *testing.T) {

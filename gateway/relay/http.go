@@ -104,13 +104,22 @@ func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
 	u := &upgrading{s: s, c: c, q: q}
 	key, _ := req.Get(http1.FieldSecWebSocketKey)
 	copy(u.key[:], key)
-	answer, ok := s.relay.owner.Claim(q.ServerID, func(answer store.Claim) {
+	u.ask(s.nodes[q.ServerID] == nil && s.full())
+}
+
+// full reports whether the node has no room for a socket that replaces none.
+func (s *shard) full() bool { return s.relay.pressed.Load() || s.led.Full() }
+
+// ask asks who owns the serverId; with look without taking it, since it would be
+// refused: another node may have room, and must not find it taken.
+func (u *upgrading) ask(look bool) {
+	answer, ok := u.s.relay.owner.Claim(u.q.ServerID, look, func(answer store.Claim) {
 		u.claim = answer
-		s.l.Post(u)
+		u.s.l.Post(u)
 	})
 	if ok { // else the other may have written it already
 		u.claim = answer
-		u.Deliver(s.l)
+		u.Deliver(u.s.l)
 	}
 }
 
@@ -123,6 +132,10 @@ func (u *upgrading) Deliver(*loop.Loop) {
 	k := &sock{shard: s}
 	if c.Gone() {
 		u.unclaim()
+		return
+	}
+	if u.claim.Verdict == store.Nobody && (s.nodes[u.q.ServerID] != nil || !s.full()) {
+		u.ask(false) // there is room by now
 		return
 	}
 	if no := s.check(&u.q, u.claim, k); no != nil {

@@ -80,6 +80,9 @@ func (s *shard) check(q *query, claim store.Claim, k *sock) *refusal {
 	if r.pressed.Load() {
 		return &refusalMemory
 	}
+	if claim.Verdict == store.Nobody { // only looked at, for lack of room
+		return &refusalCapacity
+	}
 	p := s.lookUp(q)
 	// A replacement may stand above the ceiling while the old socket closes.
 	if !s.led.TakeSlot(&k.slot, p.old != nil) {

@@ -170,7 +170,7 @@ func pass(f *fakeLeases, d time.Duration, nodes ...*fakeNode) {
 func (n *fakeNode) claim(id string) (c Claim) {
 	n.t.Helper()
 	answers := 0
-	c, ok := n.Claim(id, func(later Claim) { c = later; answers++ })
+	c, ok := n.Claim(id, false, func(later Claim) { c = later; answers++ })
 	if ok {
 		answers++
 	}

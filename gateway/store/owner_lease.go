@@ -1,6 +1,9 @@
 package store
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // tenureState is where a tenure is between its claim and its end.
 type tenureState uint8
@@ -10,7 +13,8 @@ const (
 	// Leaves to held, or to ended.
 	tenureAsked tenureState = iota
 	// tenureLooking: as asked, but only to know who has it: this node takes
-	// nothing new. Leaves to ended.
+	// nothing new, or whoever asks would not attach. Leaves to ended, or to asked
+	// if nobody has it and somebody wants it after all.
 	tenureLooking
 	// tenureHeld: it is the node's until Tenure.until, and is renewed.
 	// Leaves to releasing, or to ended (lost).
@@ -31,8 +35,19 @@ type lease struct {
 	used     bool   // a socket has been there
 	asked    bool   // a call about it is under way or waits for its turn
 	expires  int64  // without a socket: when it is given up
-	waiting  []func(Claim)
+	waiting  []claimant
 	given    []func() // GiveUp's
+}
+
+// A claimant waits for the answer to its claim, or look.
+type claimant struct {
+	look  bool
+	later func(Claim)
+}
+
+// wanted reports whether one of those who wait would take the serverId.
+func (l *lease) wanted() bool {
+	return slices.ContainsFunc(l.waiting, func(w claimant) bool { return !w.look })
 }
 
 // effects are calls to be made once the lock is free.
@@ -45,7 +60,7 @@ func (e effects) run() {
 }
 
 // Claim implements Ownership.
-func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool) {
+func (o *RedisOwnership) Claim(serverID string, look bool, later func(Claim)) (Claim, bool) {
 	now := o.cfg.Now()
 	s := o.shardOf(serverID)
 	var after effects
@@ -58,7 +73,7 @@ func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool)
 		case l.state == tenureReleasing && !o.up():
 			return Claim{Verdict: Unavailable}, true
 		case l.state != tenureHeld:
-			l.waiting = append(l.waiting, later)
+			l.waiting = append(l.waiting, claimant{look, later})
 			return Claim{}, false
 		case t.Held(now):
 			l.pending++
@@ -74,10 +89,10 @@ func (o *RedisOwnership) Claim(serverID string, later func(Claim)) (Claim, bool)
 		return Claim{Verdict: Unavailable}, true
 	}
 	t := &Tenure{owner: o, id: serverID}
-	t.lease.waiting = append(t.lease.waiting, later)
+	t.lease.waiting = append(t.lease.waiting, claimant{look, later})
 	t.lease.state = tenureAsked
 	op := opClaim
-	if o.draining.Load() || o.Nodes() < o.cfg.MinNodes {
+	if look || o.draining.Load() || o.Nodes() < o.cfg.MinNodes {
 		t.lease.state, op = tenureLooking, opLook
 	}
 	s.tenures[serverID] = t
@@ -128,16 +143,13 @@ func (o *RedisOwnership) answered(a ask, answer string, err error, sent int64) {
 		o.asking.Add(-1)
 		after = o.claimed(s, t, answer, err, sent, after)
 	case tenureLooking:
-		o.asking.Add(-1)
-		c := Claim{Verdict: Unavailable}
-		if err == nil && answer == "" {
-			c.Verdict = BelowFloor
-			if o.draining.Load() {
-				c.Verdict = Draining
-			}
-		} else if err == nil {
-			c = elsewhere(answer)
+		c := o.seen(answer, err)
+		if c.Verdict == Nobody && t.lease.wanted() { // taken back: a drain, for instance
+			t.lease.state = tenureAsked
+			o.askFor(t, opClaim)
+			break
 		}
+		o.asking.Add(-1)
 		after = o.refuse(s, t, c, after)
 	case tenureReleasing:
 		after = o.end(s, t, after)
@@ -146,6 +158,23 @@ func (o *RedisOwnership) answered(a ask, answer string, err error, sent int64) {
 	}
 	s.mu.Unlock()
 	after.run()
+}
+
+// seen judges the answer to a look.
+func (o *RedisOwnership) seen(answer string, err error) Claim {
+	switch {
+	case err != nil:
+		return Claim{Verdict: Unavailable}
+	case answer != "":
+		return elsewhere(answer)
+	case o.draining.Load():
+		return Claim{Verdict: Draining}
+	case o.abandoned.Load():
+		return Claim{Verdict: Unavailable}
+	case o.Nodes() < o.cfg.MinNodes:
+		return Claim{Verdict: BelowFloor}
+	}
+	return Claim{Verdict: Nobody}
 }
 
 // claimed takes the answer to the claim of t.
@@ -188,9 +217,9 @@ func elsewhere(answer string) Claim {
 	return Claim{Verdict: Unavailable} // nonsense: nobody can say who has it
 }
 
-func tell(waiting []func(Claim), c Claim, after effects) effects {
+func tell(waiting []claimant, c Claim, after effects) effects {
 	for _, w := range waiting {
-		after = append(after, func() { w(c) })
+		after = append(after, func() { w.later(c) })
 	}
 	return after
 }
@@ -218,8 +247,8 @@ func (o *RedisOwnership) end(s *ownerShard, t *Tenure, after effects) effects {
 	after = append(after, l.given...)
 	for _, w := range l.waiting {
 		after = append(after, func() {
-			if c, ok := o.Claim(t.id, w); ok {
-				w(c)
+			if c, ok := o.Claim(t.id, w.look, w.later); ok {
+				w.later(c)
 			}
 		})
 	}

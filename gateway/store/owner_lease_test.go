@@ -35,7 +35,7 @@ func TestClaimsGather(t *testing.T) {
 	won := 0
 	for i := range 200 {
 		for range 3 {
-			ns[0].Claim(fmt.Sprint(i), func(c Claim) {
+			ns[0].Claim(fmt.Sprint(i), false, func(c Claim) {
 				if c.Verdict == Owned {
 					won++
 				}
@@ -330,7 +330,7 @@ func TestClaimDuringRelease(t *testing.T) {
 	ten := ns[0].own("a")
 	var next Claim
 	ns[0].held = func() { // in front of the release
-		if _, ok := ns[0].Claim("a", func(c Claim) { next = c }); ok {
+		if _, ok := ns[0].Claim("a", false, func(c Claim) { next = c }); ok {
 			t.Error("answered at once")
 		}
 	}
@@ -349,7 +349,7 @@ func TestAbandon(t *testing.T) {
 	f, ns := fakeFleet(t, 2)
 	a, b := ns[0].own("a"), ns[0].wantVerdict("b", Owned).Tenure
 	var c Claim
-	ns[0].Claim("c", func(later Claim) { c = later })
+	ns[0].Claim("c", false, func(later Claim) { c = later })
 	ns[0].Abandon()
 	wantHeld(t, "abandoned", a, f.now, false)
 	ns[0].settle()
@@ -438,7 +438,7 @@ func TestFleetAtRandom(t *testing.T) {
 						pending = append(pending, c.Tenure)
 					}
 				}
-				if c, ok := n.Claim(id, take); ok {
+				if c, ok := n.Claim(id, false, take); ok {
 					take(c)
 				}
 			case 4, 5, 6:

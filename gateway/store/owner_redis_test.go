@@ -65,7 +65,7 @@ func startOwner(t testing.TB, url, target string, times OwnerTimes) *testOwner {
 func (n *testOwner) claimNow(t testing.TB, id string) Claim {
 	t.Helper()
 	got := make(chan Claim, 2)
-	if c, ok := n.Claim(id, func(c Claim) { got <- c }); ok {
+	if c, ok := n.Claim(id, false, func(c Claim) { got <- c }); ok {
 		return c
 	}
 	select {
@@ -199,7 +199,7 @@ func TestAcceptClaimsOfThreeNodes(t *testing.T) {
 							answered.Add(1)
 							<-room
 						}
-						if c, ok := node.Claim(fmt.Sprintf("server-%d", k), got); ok {
+						if c, ok := node.Claim(fmt.Sprintf("server-%d", k), false, got); ok {
 							got(c)
 						}
 					}

@@ -265,7 +265,7 @@ func TestForeignRenewal(t *testing.T) {
 	}
 	n.RedisOwnership.beat()
 	got := make(chan Claim, 1)
-	if _, ok := n.Claim("gb", func(c Claim) { got <- c }); ok {
+	if _, ok := n.Claim("gb", false, func(c Claim) { got <- c }); ok {
 		t.Fatal("answered without Redis")
 	}
 	n.askSome()

@@ -16,6 +16,8 @@ const (
 	BelowFloor
 	// Draining: nobody's, and this node takes nothing new.
 	Draining
+	// Nobody: nobody's, and it was only asked. Claim says so of a look alone.
+	Nobody
 )
 
 // Claim is the answer to a claim of a serverId.
@@ -34,8 +36,10 @@ type Ownership interface {
 	Start(lost func(*Tenure))
 	// Claim takes serverID for this node unless another has it. It returns the
 	// answer at once when it is known here (ok), and otherwise calls later, once,
-	// from any goroutine. A claim that no socket attaches to lives 5 s.
-	Claim(serverID string, later func(Claim)) (c Claim, ok bool)
+	// from any goroutine. A claim that no socket attaches to lives 5 s. With look it
+	// does not take what nobody has: the node has no room for it. What is this node's
+	// already, or is just being claimed for another, is Owned for a look, too.
+	Claim(serverID string, look bool, later func(Claim)) (c Claim, ok bool)
 	// Drain says whether the node drains: it takes nothing new then, and gives a
 	// claim up with its last socket.
 	Drain(on bool)
@@ -59,7 +63,7 @@ type Local struct{}
 func (Local) Start(func(*Tenure)) {}
 
 // Claim always succeeds.
-func (Local) Claim(string, func(Claim)) (Claim, bool) {
+func (Local) Claim(string, bool, func(Claim)) (Claim, bool) {
 	return Claim{Verdict: Owned, Tenure: localTenure}, true
 }
 
