@@ -95,7 +95,7 @@ func (l *lab) measureRenewals(redis *server, r *report) error {
 			}
 			answered.Done()
 		}
-		if c, ok := n.owner.Claim(fmt.Sprintf("held-%032d", i), attach); ok {
+		if c, ok := n.owner.Claim(fmt.Sprintf("held-%032d", i), false, attach); ok {
 			attach(c)
 		}
 	}
@@ -223,7 +223,7 @@ func claimLoad(nodes []*claimNode, c claimCell, prefix string, length time.Durat
 					time.Sleep(c.pause)
 					id := fmt.Sprint(prefix, f, "-", k)
 					began := time.Now()
-					claim, ok := n.owner.Claim(id, func(c store.Claim) { answer <- c })
+					claim, ok := n.owner.Claim(id, false, func(c store.Claim) { answer <- c })
 					if !ok {
 						claim = <-answer
 					}

@@ -114,8 +114,8 @@ func (sess *session) armWatch(when int64) {
 // OnTimer is the control watchdog: channels with a client and no data socket
 // first earn control a fresh sync and then its end.
 func (sess *session) OnTimer(now int64) {
-	if sess.node.tenure.Lost(now) {
-		sess.shard.lose(sess.node)
+	if sess.meeting.tenure.Lost(now) {
+		sess.shard.lose(sess.meeting)
 		return
 	}
 	next, sync, dead := int64(0), false, false

@@ -104,7 +104,7 @@ func (s *shard) claim(c *edge.HTTPConn, req *http1.Request, q query) {
 	u := &upgrading{s: s, c: c, q: q}
 	key, _ := req.Get(http1.FieldSecWebSocketKey)
 	copy(u.key[:], key)
-	u.ask(s.nodes[q.ServerID] == nil && s.full())
+	u.ask(s.meetings[q.ServerID] == nil && s.full())
 }
 
 // full reports whether the node has no room for a socket that replaces none.
@@ -134,7 +134,7 @@ func (u *upgrading) Deliver(*loop.Loop) {
 		u.unclaim()
 		return
 	}
-	if u.claim.Verdict == store.Nobody && (s.nodes[u.q.ServerID] != nil || !s.full()) {
+	if u.claim.Verdict == store.Nobody && (s.meetings[u.q.ServerID] != nil || !s.full()) {
 		u.ask(false) // there is room by now
 		return
 	}
