@@ -42,7 +42,8 @@ func startTLSBulk(t testing.TB, whole []byte, sent *atomic.Int64) *mteNode {
 
 // Large bodies both ways, whole, several at once, with both versions.
 func TestTLSBulk(t *testing.T) {
-	whole := bulk(24 << 20)
+	t.Parallel()
+	whole := bulk(8 << 20)
 	n := startTLSBulk(t, whole, new(atomic.Int64))
 	sum := fmt.Sprintf("%d %x <nil>", len(whole), sha256.Sum256(whole))
 	var wg sync.WaitGroup
@@ -98,7 +99,7 @@ func TestTLSStalledDownloads(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	const stalled = 12
+	const stalled = 6
 	var conns []tlsPeer
 	for range stalled {
 		c, err := dialAny(n.addr, wsDial{rcvBuf: 16 << 10})
