@@ -48,7 +48,10 @@ func (f *fakeLeases) do(b *leaseBatch, node, target string, lease time.Duration)
 			}
 		case opLook:
 			if mine {
-				delete(f.keys, id)
+				number, _, _ := strings.Cut(strings.TrimPrefix(v, node+"-"), " ")
+				if token, err := strconv.ParseUint(number, 10, 64); err == nil && token <= b.tokens[i] {
+					delete(f.keys, id)
+				}
 				answer = ""
 			}
 		case opRenew:
@@ -77,6 +80,7 @@ type fakeNode struct {
 	mute  bool               // what arrives is done, but not answered
 	hung  func(tag int) bool // parts whose master of a cluster answers nothing
 	held  func()             // called in front of the next batch, once
+	last  *leaseBatch        // what was sent last
 	gone  []*Tenure
 }
 
@@ -88,6 +92,7 @@ func (n *fakeNode) together() bool { return false }
 func (n *fakeNode) run(_ context.Context, node, target string, lease time.Duration, batches []*leaseBatch) {
 	waited := false
 	for _, b := range batches {
+		n.last = b
 		if f := n.held; f != nil {
 			n.held = nil
 			f()

@@ -108,8 +108,11 @@ func (o *RedisOwnership) askFor(t *Tenure, op leaseOp) {
 	if l.asked {
 		panic("BUG: two calls about one serverId at a time")
 	}
-	if op == opClaim {
+	switch op {
+	case opClaim:
 		l.token = o.tokens.Add(1)
+	case opLook: // what is claimed from here on is not the look's to remove
+		l.token = o.tokens.Load()
 	}
 	l.asked = true
 	o.queue.add(ask{t, op, l.token, o.cfg.Now()})

@@ -72,3 +72,25 @@ func TestDrainTakenBack(t *testing.T) {
 		t.Errorf("%d claims wait", n)
 	}
 }
+
+// TestLookLate: a look that Redis executes once more, behind the claim that followed
+// it, leaves the claim alone; one that finds a claim whose answer was lost removes it.
+func TestLookLate(t *testing.T) {
+	f, ns := fakeFleet(t, 2)
+	n := ns[0]
+	n.Claim("a", true, func(Claim) {})
+	n.settle()
+	first := &leaseBatch{op: n.last.op, ids: n.last.ids, tokens: n.last.tokens}
+	ten := n.own("a")
+	f.do(first, n.node, "target-0", DefaultOwnerTimes.Lease)
+	if c := ns[1].wantVerdict("a", Elsewhere); c.Target != "target-0" {
+		t.Errorf("target %q", c.Target)
+	}
+	wantHeld(t, "the claim", ten, f.now, true)
+	n.mute = true
+	n.wantVerdict("b", Unavailable)
+	n.mute = false
+	n.Claim("b", true, func(Claim) {})
+	n.settle()
+	ns[1].wantVerdict("b", Owned)
+}

@@ -122,8 +122,10 @@ func TestOwnerScripts(t *testing.T) {
 			do(opLook, "n2", 0, ids, others(12)...)
 			do(opRelease, "n1", 12, ids, all("")...)
 			do(opClaim, "n2", 1, ids, all("=")...)
-			do(opLook, "n2", 0, ids, all("")...) // its own, unknown: removed
+			do(opLook, "n2", 1, ids, all("")...) // its own, unknown: removed
 			do(opClaim, "n1", 13, ids, all("=")...)
+			do(opLook, "n1", 9, ids, all("")...) // late: the claim came behind it
+			do(opClaim, "n2", 2, ids, others(13)...)
 
 			beat := func(node string, alive bool, want int) {
 				t.Helper()

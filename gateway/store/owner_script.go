@@ -56,10 +56,8 @@ func (b *leaseBatch) scriptArgs(node, target string, lease time.Duration) []stri
 		args = append(args, ms, node, target)
 	case opRenew:
 		args = append(args, ms, node)
-	case opRelease:
+	case opRelease, opLook:
 		args = append(args, node)
-	case opLook:
-		return append(args, node)
 	default:
 		panic(fmt.Sprintf("BUG: no such operation on a lease %d", b.op))
 	}
