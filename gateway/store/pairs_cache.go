@@ -66,9 +66,13 @@ const (
 	// ownLeased: it was got. It may have lapsed; as long as nobody else has come
 	// it can go on. Leaves to ownLeaving, or ownGone when another has it.
 	ownLeased
-	// ownLeaving: it is being given back. Takes wait. Leaves to ownGone, or to
-	// ownLeased if Redis did not answer.
+	// ownLeaving: it is being given back. Takes wait. Leaves to ownGone, to
+	// ownLeased if Redis surely did not do it, or to ownDoubtful.
 	ownLeaving
+	// ownDoubtful: Redis was asked to take it back and may yet do so, as late as it
+	// pleases, so nothing goes on under its token. Takes and Tidy ask again; takes
+	// wait for that. Leaves to ownGone, once it is answered.
+	ownDoubtful
 	// ownGone: nothing here is of any use. Whoever still holds a pair loses it.
 	ownGone
 )
@@ -84,8 +88,9 @@ type cachedClient struct {
 	state    ownState
 	pairs    map[frame.PairID]*cachedPair
 	inUse    int           // of pairs
-	waiting  []waitingTake // while asking or leaving
+	waiting  []waitingTake // while asking or leaving, or in doubt
 	renewing bool
+	leaving  bool  // Redis is being asked to take the lease back
 	kept     int64 // the last keepalive
 
 	leased atomic.Int64 // when the lease was asked for that surely holds
@@ -232,6 +237,9 @@ func (s *CachedPairs) Tidy(now int64) {
 
 // tidy looks after one client. The shard is locked.
 func (s *CachedPairs) tidy(c *cachedClient, now int64) {
+	if c.state == ownDoubtful {
+		s.leave(c)
+	}
 	if c.state != ownLeased {
 		return
 	}
@@ -243,11 +251,19 @@ func (s *CachedPairs) tidy(c *cachedClient, now int64) {
 			s.renewLease(c, now)
 		}
 	case age >= int64(ownIdle) && !c.renewing: // whose late answer would prolong it here
-		c.state = ownLeaving
-		if !s.disown(c, func(o Outcome) { s.left(c, o) }) {
-			c.state = ownLeased
+		if s.leave(c) {
+			c.state = ownLeaving
 		}
 	}
+}
+
+// leave has Redis take a lease back, unless it is being asked to, and reports whether
+// it is. The shard is locked.
+func (s *CachedPairs) leave(c *cachedClient) bool {
+	if !c.leaving {
+		c.leaving = s.disown(c, func(o Outcome) { s.left(c, o) })
+	}
+	return c.leaving
 }
 
 func (s *CachedPairs) renewLease(c *cachedClient, now int64) {
@@ -274,23 +290,25 @@ func (s *CachedPairs) disown(c *cachedClient, done func(Outcome)) bool {
 		func(_ rueidis.RedisMessage, o Outcome) { done(o) })
 }
 
-// left ends ownLeaving.
+// left takes the answer to leave.
 func (s *CachedPairs) left(c *cachedClient, o Outcome) {
 	c.shard.mu.Lock()
-	var waiting []waitingTake
+	c.leaving = false
+	var waiting, refused []waitingTake
 	switch {
-	case c.state != ownLeaving: // another has it
+	case c.state != ownLeaving && c.state != ownDoubtful: // another has it
 	case o == Answered:
 		waiting = s.forgetClient(c)
-	default:
+	case o == NotExecuted && c.state == ownLeaving:
 		c.state = ownLeased
-		if o == Unknown { // it may be another's by now: Redis is asked before the next use
-			c.leased.Store(c.leased.Load() - int64(ownTime))
-		}
 		waiting, c.waiting = c.waiting, nil
+	default: // calls overtake each other: a later one could be served, and then this one
+		c.state = ownDoubtful
+		refused, c.waiting = c.waiting, nil
 	}
 	c.shard.mu.Unlock()
 	s.takeAgain(waiting)
+	s.tell(refused, frame.StateStoreUnavailable)
 }
 
 // deleteDead has Redis forget a client's dead pairs. It reports whether there are
@@ -367,7 +385,7 @@ func (s *CachedPairs) Close() {
 		sh.mu.Lock()
 		var clients []*cachedClient
 		for _, c := range sh.clients {
-			if c.state == ownLeased && c.inUse == 0 && !c.hasDead() {
+			if (c.state == ownLeased || c.state == ownDoubtful) && c.inUse == 0 && !c.hasDead() {
 				clients = append(clients, c)
 			}
 		}

@@ -53,6 +53,9 @@ func (s *CachedPairs) take(x *cachedTake, id frame.PairID) (Lease, frame.Reason,
 		sh.clients[key] = c
 		s.clients.Add(1)
 		x.begin = true
+	case c.state == ownDoubtful && !s.leave(c):
+		sh.mu.Unlock()
+		return nil, frame.StateStoreUnavailable, true
 	case c.state != ownLeased:
 		c.waiting = append(c.waiting, waitingTake{x, id})
 		sh.mu.Unlock()

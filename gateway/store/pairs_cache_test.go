@@ -380,7 +380,7 @@ func TestCachedPairsGiveBackUnanswered(t *testing.T) {
 		sh := a.shard(&c)
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		return sh.clients[c].state == ownLeased
+		return sh.clients[c].state == ownDoubtful
 	})
 	l := wantTake(t, b, c, pairs[0].ID, frame.NoReason)
 	_, r := takeFrom(a, c, pairs[0].ID)
@@ -395,4 +395,47 @@ func TestCachedPairsGiveBackUnanswered(t *testing.T) {
 		return r == frame.NotOwner
 	})
 	wantRelease(t, l, true, frame.NoReason)
+}
+
+// TestCachedPairsGiveBackLate: a give-back whose answer was lost may reach Redis behind
+// whatever follows it. It ends no lease that is in use.
+func TestCachedPairsGiveBackLate(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, p := cachedPairsFor(t, s.URL(), generous)
+	b, _ := cachedPairsFor(t, s.URL(), generous)
+	c, pairs := newClient(), newPairs(p, 1)
+	wantAdd(t, a, c, pairs, frame.NoReason)
+	use(t, a, c, pairs[0].ID)
+	doubt := func() (token string) {
+		sh := a.shard(&c)
+		sh.mu.Lock()
+		held := sh.clients[c]
+		held.state = ownLeaving // and the call is stuck on its way
+		sh.mu.Unlock()
+		a.left(held, Unknown)
+		return held.token
+	}
+	token := doubt()
+	l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)
+	m, o, _ := call(t, a.redis, disownScript, []string{a.vault(c.Domain).key(c.ID)}, []string{token})
+	if first, _ := word(m); o != Answered || first != "lost" {
+		t.Errorf("the late give-back: outcome %d, %q", o, first)
+	}
+	wantTake(t, b, c, pairs[0].ID, frame.NotOwner)
+	if n := say(t, l); n != 2 {
+		t.Errorf("at %d, want 2", n)
+	}
+	wantRelease(t, l, true, frame.NoReason)
+	// Nobody asks for it again: it is given back all the same.
+	doubt()
+	tidyIn(a, 0)
+	eventually(t, "given back", func() bool { return a.clients.Load() == 0 })
+	// Nor does a node that stops keep it.
+	use(t, a, c, pairs[0].ID)
+	doubt()
+	a.Close()
+	if n := use(t, b, c, pairs[0].ID); n != 4 {
+		t.Errorf("at %d, want 4", n)
+	}
 }
