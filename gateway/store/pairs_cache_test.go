@@ -43,6 +43,15 @@ func expireLease(s *redistest.Server, store *CachedPairs, c Client) {
 		return redis.call('HSET', KEYS[1], 'o', string.sub(o, 1, 48) .. struct.pack('>d', 1))`, "1", store.vault(c.Domain).key(c.ID))
 }
 
+// outlast ends an outage once the client has seen it: what it sees late would have it
+// refuse calls behind the end.
+func outlast(t testing.TB, r *Redis, p *redistest.Proxy) {
+	t.Helper()
+	eventually(t, "down", func() bool { return !r.Ready() })
+	p.Heal()
+	eventually(t, "ready", r.Ready)
+}
+
 // tidyIn has a store look after its clients as if d had passed.
 func tidyIn(s *CachedPairs, d time.Duration) { s.Tidy(nowFor() + int64(d)) }
 
@@ -216,8 +225,7 @@ func TestCachedPairsLostSave(t *testing.T) {
 	wantRelease(t, l, true, frame.StateStoreWriteFailed)
 	_, r := takeFrom(a, c, pairs[0].ID)
 	wantReason(t, "take meanwhile", r, frame.PairNotFound)
-	proxy.Heal()
-	eventually(t, "ready", a.redis.Ready)
+	outlast(t, a.redis, proxy)
 	wantTake(t, a, c, pairs[0].ID, frame.PairNotFound)
 	tidyIn(a, time.Second)
 	eventually(t, "it is deleted", func() bool {
@@ -304,8 +312,7 @@ func TestCachedPairsDropFails(t *testing.T) {
 	say(t, l)
 	proxy.Cut()
 	wantKeep(t, a, c, []frame.PairID{pairs[0].ID}, 0, frame.StateStoreUnavailable)
-	proxy.Heal()
-	eventually(t, "ready", a.redis.Ready)
+	outlast(t, a.redis, proxy)
 	wantRelease(t, l, true, frame.NoReason)
 	if _, r := takeFrom(a, c, pairs[0].ID); r == frame.NoReason {
 		t.Error("a dropped pair was taken")

@@ -497,11 +497,10 @@ func TestRedisPairsLostTake(t *testing.T) {
 	proxy.Pause(redistest.ToClient)
 	wantTake(t, a, c, pairs[0].ID, frame.StateStoreUnavailable)
 	wantTake(t, b, c, pairs[0].ID, frame.PairBusy)
-	proxy.Heal()
+	outlast(t, a.redis, proxy)
 	ageLock(t, s, b, c, pairs[0].ID)
 	wantTake(t, b, c, pairs[0].ID, frame.PairNotFound)
 	// One whose save was lost is not used again by who does not know.
-	eventually(t, "ready", a.redis.Ready)
 	pairs = newPairs(p, 1)
 	wantAdd(t, a, c, pairs, frame.NoReason)
 	l := wantTake(t, a, c, pairs[0].ID, frame.NoReason)

@@ -43,7 +43,8 @@ type circuit struct {
 	noticed chan struct{} // has room for one: wrong was set
 
 	mu    sync.Mutex
-	wrong *failure // why the circuit should open; nil: nothing is wrong
+	wrong *failure  // why the circuit should open; nil: nothing is wrong
+	began time.Time // when the call did that found it
 }
 
 func (c *circuit) init() {
@@ -64,7 +65,7 @@ func (c *circuit) failed(f *failure, began time.Time) {
 		return // others get through: it is this call's bad luck, or its cluster node's
 	}
 	c.mu.Lock()
-	c.wrong = f
+	c.wrong, c.began = f, began
 	c.mu.Unlock()
 	select {
 	case c.noticed <- struct{}{}:
@@ -72,11 +73,15 @@ func (c *circuit) failed(f *failure, began time.Time) {
 	}
 }
 
-// complaint takes the failure that was noticed last.
+// complaint takes the failure that was noticed last, unless a call got through
+// before anybody came to look.
 func (c *circuit) complaint() (f *failure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f, c.wrong = c.wrong, nil
+	if f != nil && c.since(c.began) {
+		return nil
+	}
 	return f
 }
 

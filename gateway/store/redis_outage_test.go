@@ -210,3 +210,19 @@ func TestRedisLostAnswer(t *testing.T) {
 		t.Errorf("outcome %d, want an answer", o)
 	}
 }
+
+// TestRedisStaleComplaint: a failure opens no circuit if a call has got through before
+// the goroutine that opens it came to look.
+func TestRedisStaleComplaint(t *testing.T) {
+	var c circuit
+	c.init()
+	c.failed(&failure{kind: failBroken}, time.Now())
+	if c.complaint() == nil {
+		t.Error("a failure is not complained of")
+	}
+	c.failed(&failure{kind: failBroken}, time.Now())
+	c.succeeded()
+	if f := c.complaint(); f != nil {
+		t.Errorf("%v is complained of behind a success", f.kind)
+	}
+}
