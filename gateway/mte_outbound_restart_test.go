@@ -437,3 +437,32 @@ func TestOutboundSlowAnswer(t *testing.T) {
 		}
 	}
 }
+
+// Two identities in a row are not accepted. Who waits is told, and a third is
+// tried, rather than the second one until its token is due.
+func TestOutboundRepairsTwice(t *testing.T) {
+	p := startRelayPair(t, pairOptions{wired: true, origin: http.HandlerFunc(mirror)})
+	var mu sync.Mutex
+	refused := map[string]bool{} // routes
+	p.wire.play(func(w http.ResponseWriter, r *http.Request) bool {
+		route := r.Header.Get(wire.RouteHeader)
+		mu.Lock()
+		if r.URL.Path == wire.PairPath && len(refused) < 2 {
+			refused[route] = true
+		}
+		bad := refused[route]
+		mu.Unlock()
+		if bad {
+			io.Copy(io.Discard, r.Body)
+			w.Header().Set("X-MTE-Relay-Error", strconv.Itoa(wire.InvalidToken.Code())+" "+wire.InvalidToken.String())
+			w.WriteHeader(wire.InvalidToken.Code())
+			w.Write(wire.AppendErrorFrame(nil, wire.InvalidToken, "said the test", wire.Cause{}))
+		}
+		return bad
+	})
+	p.do("GET", "/", nil).wantRefusal(t, 502, "upstream_response_failed", "475 invalid_token")
+	var a answer
+	if !poll(func() bool { a = p.do("GET", "/", nil); return a.status == 200 }) {
+		t.Errorf("never again: %d %s", a.status, a.body)
+	}
+}

@@ -292,10 +292,10 @@ func (c *control) refused(r *client.Refusal) {
 	h, now := c.h, c.h.home.l.Now()
 	switch r.Action() {
 	case frame.FullRepair:
-		if c.repairs++; c.repairs > 1 {
-			break // a new identity is not accepted either
-		}
 		h.repair(c.id, r, now)
+		if c.repairs++; c.repairs > 1 {
+			break // a new identity is not accepted either: who waits is told
+		}
 		c.landed(nil)
 		c.done()
 		return
