@@ -466,3 +466,44 @@ func TestOutboundRepairsTwice(t *testing.T) {
 		t.Errorf("never again: %d %s", a.status, a.body)
 	}
 }
+
+// A token that cannot be refreshed does not cost the pairs: they are kept alive
+// all the same.
+func TestOutboundRefreshFails(t *testing.T) {
+	p := startRelayPair(t, pairOptions{wired: true, origin: http.HandlerFunc(mirror)})
+	hasten := p.wire.altering(t, wire.AuthPath, func(b []byte) []byte {
+		var m struct {
+			ClientID string         `json:"clientId"`
+			Relay    map[string]any `json:"relay"`
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Error(err)
+			return b
+		}
+		m.Relay["tokenMaxAgeSeconds"], m.Relay["sessionTimeoutSeconds"] = 1, 3 // both calls are due after a second
+		b, _ = json.Marshal(m)
+		return b
+	})
+	var auths, kept atomic.Int64
+	p.wire.play(func(w http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case wire.AuthPath:
+			if auths.Add(1) == 1 {
+				return hasten(w, r)
+			}
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		case wire.KeepalivePath:
+			if auths.Load() > 1 {
+				kept.Add(1)
+			}
+		}
+		return false
+	})
+	if a := p.do("GET", "/", nil); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if !poll(func() bool { return kept.Load() > 0 }) {
+		t.Errorf("no keepalive behind %d authentications", auths.Load())
+	}
+}

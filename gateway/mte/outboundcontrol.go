@@ -48,11 +48,12 @@ type control struct {
 	call    relayCall
 	timer   loop.Timer
 
-	asking  asking
-	refill  bool  // the pool waits for what is being done
-	repairs int   // full repairs since pairs were made last
-	retryAt int64 // no refresh and no keepalive before
-	parted  bool  // the other relay was told that the host is served no longer
+	asking    asking
+	refill    bool  // the pool waits for what is being done
+	repairs   int   // full repairs since pairs were made last
+	authRetry int64 // no refresh before
+	keepRetry int64 // no keepalive before
+	parted    bool  // the other relay was told that the host is served no longer
 
 	pairing *client.Pairing
 	id      *identity // whose pairs these are
@@ -154,7 +155,22 @@ func (c *control) upkeepDue() (auth, keep int64) {
 	if c.h.pool.DropsDue() {
 		keep = min(keep, c.h.keptAt+dropsEvery)
 	}
-	return max(auth, c.retryAt), max(keep, c.retryAt)
+	return max(auth, c.authRetry), max(keep, c.keepRetry)
+}
+
+// retryLater leaves the refresh or keepalive that failed alone. The other one goes
+// on: a refresh that keeps failing must not cost the pairs, which die without
+// keepalives long before the token does.
+func (c *control) retryLater(pause, now int64) {
+	at := now + max(pause, upkeepRetry)
+	switch c.asking {
+	case askAuth:
+		c.authRetry = at
+	case askKeepalive:
+		c.keepRetry = at
+	default:
+		panic("BUG: mte: upkeep that is none")
+	}
 }
 
 // OnTimer implements loop.TimerHandler.
@@ -336,7 +352,7 @@ func (c *control) backOff(r *client.Refusal) {
 		h.mu.Unlock()
 	}
 	if !c.refill || c.asking == askAuth {
-		c.retryAt = now + max(pause, upkeepRetry)
+		c.retryLater(pause, now)
 	}
 	c.done()
 }
@@ -352,7 +368,7 @@ func (c *control) failFor(no refusal, detail string, pause int64) {
 	}
 	refresh := c.asking == askAuth && c.session.Known()
 	if !c.refill || refresh {
-		c.retryAt = now + max(pause, upkeepRetry)
+		c.retryLater(pause, now)
 	}
 	switch {
 	case !c.refill:
