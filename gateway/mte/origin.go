@@ -194,10 +194,10 @@ func (o *originCall) End() {
 		o.transmit(lastChunk, nil, nil)
 	}
 	o.send = sendDone
-	if o.state != callOpen {
-		return
-	}
-	if !o.waits() {
+	switch {
+	case o.state == callAnswered:
+		o.over() // the last write found the connection gone
+	case o.state == callOpen && !o.waits():
 		o.requestSent()
 	}
 }

@@ -265,6 +265,58 @@ func TestOriginAnswersEarly(t *testing.T) {
 	p.wantIdle(origin.up, 0)
 }
 
+// A call of which both sides are done is over whatever becomes of its connection:
+// nothing is told any more, and its origin can be forgotten.
+func TestOriginGoneBehindAnswerAndEnd(t *testing.T) {
+	origin := listenRaw(t, nil)
+	p := startPool(t, testOriginConfig())
+	wantOver := func(c *testCall) {
+		t.Helper()
+		p.wantIdle(origin.up, 0)
+		p.on(func() {
+			if c.drains > 0 {
+				t.Errorf("OnDrain was called %d times behind the end", c.drains)
+			}
+		})
+	}
+	released, left := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+
+	// The reset comes before the last chunk, and nobody has seen it.
+	origin.play(func(c *originPeer) {
+		defer close(left)
+		c.head()
+		c.send(okHello)
+		c.hold(released)
+		c.reset()
+	})
+	c := p.start(origin.up, "POST", "/", -1, nil)
+	c.wantAnswer(200, "hello")
+	p.on(func() {
+		release()
+		<-left
+		c.o.End()
+	})
+	wantOver(c)
+
+	// The request was ended, but the origin has not taken all of it.
+	released = make(chan struct{})
+	origin.play(func(c *originPeer) {
+		c.send(okHello)
+		c.hold(released)
+		c.reset()
+	})
+	c = newTestCall(p)
+	p.on(func() {
+		fields := []byte("X-A: " + strings.Repeat("a", backedUp) + "\r\n")
+		c.o = p.call(origin.up, &originHead{Method: []byte("GET"), Target: []byte("/"), Fields: fields}, c)
+	})
+	c.wantAnswer(200, "hello")
+	close(released)
+	wantOver(c)
+}
+
 func TestOriginLastTellsTheEnd(t *testing.T) {
 	f := func(raw string, closes bool, want bool) {
 		t.Helper()

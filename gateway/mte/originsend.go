@@ -163,7 +163,9 @@ func (o *originCall) silence() {
 	o.conn.endStall()
 	if o.recv == recvDone {
 		o.conn.close()
-		o.state = callAnswered
+		if o.state = callAnswered; o.send == sendDone {
+			o.over()
+		}
 		return
 	}
 	o.conn.awaitAnswer() // the request is as complete as it will ever be
