@@ -35,6 +35,9 @@ type closeRest shard
 // Deliver ends the streams of one loop.
 func (m *closeRest) Deliver(*loop.Loop) {
 	s := (*shard)(m)
+	if st := s.assembly.owner; st != nil {
+		st.flush() // it may end that stream, so not in the middle of the list
+	}
 	for st := s.streams; st != nil; {
 		next := st.next
 		st.shutDown()

@@ -189,3 +189,43 @@ func TestStoreRefusals(t *testing.T) {
 		a.wantRefusal(t, frame.EncodeFailed, none)
 	})
 }
+
+// TestCloseRestWithLocksLost: at the end of a drain the locks are over, and what one
+// stream has gathered is in the way of another. Each ends, and once.
+func TestCloseRestWithLocksLost(t *testing.T) {
+	p, goOn := new(faultyPairs), make(chan struct{})
+	r := startRelay(t, relayOptions{
+		store: func(s store.Pairs) store.Pairs { p.Pairs = s; return p },
+		origin: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.(http.Flusher).Flush()
+			<-goOn
+		}),
+	})
+	t.Cleanup(func() { close(goOn) })
+	c := r.client()
+	var conns []net.Conn
+	for range len(r.loops) + 1 { // so that one loop has two of them
+		conn, b := c.dial(), c.pair().get("x")
+		io.WriteString(conn, c.head("POST", "/", "Content-Type: "+typeFrames, "Content-Length: "+strconv.Itoa(len(b)))+string(b))
+		conns = append(conns, conn)
+	}
+	answering := func(st *stream) bool { return st != nil && st.state == streamAnswering && st.answer.started }
+	r.streams("two answers on one loop", func(st *stream) bool {
+		next := st.next
+		if !answering(st) || !answering(next) {
+			return false
+		}
+		p.late.Store(true)
+		(*fromOrigin)(next).OnData(next.origin.call, []byte("x"))
+		if (*closeRest)(st.s).Deliver(st.s.l); st.s.streams != nil {
+			t.Error("a stream is left behind")
+		}
+		return true
+	})
+	r.role.CloseRest()
+	for _, conn := range conns {
+		if a, err := readReply(conn, "POST"); err != nil || a.cut {
+			t.Errorf("answered %d, cut %v, %v", a.status, a.cut, err)
+		}
+	}
+}
