@@ -425,5 +425,16 @@ func TestOriginTimeouts(t *testing.T) {
 	// An origin that does not read.
 	release := make(chan struct{})
 	f(func(c *originConfig) { c.WriteStall = short }, func(c *originPeer) { c.hold(release) }, -1, failResponse, originStalled)
+	// Nor when the request was whole before there was a connection.
+	cfg := testOriginConfig()
+	cfg.WriteStall = short
+	p := startPool(t, cfg)
+	c := newTestCall(p)
+	p.on(func() {
+		c.o = p.call(origin.up, &originHead{Method: []byte("POST"), Target: []byte("/"), Length: backedUp}, c)
+		c.o.Write(make([]byte, backedUp))
+		c.o.End()
+	})
+	c.wantFailure(failResponse, originStalled)
 	close(release)
 }

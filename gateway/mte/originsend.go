@@ -87,8 +87,7 @@ func (o *originCall) dropOutput() {
 // which the head was held back and when the connection takes bytes again.
 func (o *originCall) flush() {
 	c := o.conn
-	held := o.send == sendHeld
-	if held {
+	if o.send == sendHeld {
 		o.send = sendOpen
 	}
 	if len(o.out) > 0 && c.writable() {
@@ -105,7 +104,7 @@ func (o *originCall) flush() {
 		}
 	}
 	if len(o.out) > 0 || c.pending() {
-		if held {
+		if c.writeBy == 0 {
 			c.startStall()
 		}
 		return
