@@ -70,7 +70,10 @@ func neverMerged(f *http1.Field) bool {
 	case http1.FieldHost, http1.FieldAcceptEncoding, http1.FieldCookie, http1.FieldExpect, http1.FieldForwarded:
 		return true
 	}
-	for _, prefix := range [...]string{"x-mte-", "x-forwarded-", "content-"} {
+	if isForwardedName(f.Name, false) || isFramingLookalike(f.Name) {
+		return true
+	}
+	for _, prefix := range [...]string{"x-mte-", "content-"} {
 		if len(f.Name) >= len(prefix) && sameName(f.Name[:len(prefix)], prefix) {
 			return true
 		}
@@ -158,7 +161,7 @@ func (st *stream) compose(m *frame.Metadata) error {
 	}
 	target := len(b)
 	for _, f := range m.Headers() {
-		if bytes.HasPrefix(f.Name, []byte("x-forwarded-")) || string(f.Name) == "expect" || isNamed(f.Name, st.d.headers) {
+		if isForwardedName(f.Name, false) || isFramingLookalike(f.Name) || string(f.Name) == "expect" || isNamed(f.Name, st.d.headers) {
 			continue
 		}
 		b = http1.AppendField(b, f.Name, f.Value)

@@ -175,3 +175,34 @@ func TestPlainSide(t *testing.T) {
 		t.Errorf("outside of mte_routes: %+v", e)
 	}
 }
+
+// TestPlainSideLookalikes: what some servers would read as a forwarded address or as
+// the framing reaches the origin neither in a frame nor from the hop.
+func TestPlainSideLookalikes(t *testing.T) {
+	var got http.Header
+	r := startRelay(t, relayOptions{
+		domain: `"forward_plain_headers":["*"]`,
+		origin: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			got = req.Header.Clone()
+			digestOrigin(w, req)
+		}),
+	})
+	c := r.client()
+	p := c.pair()
+	f := func(carry func(name string) reply) {
+		t.Helper()
+		for _, name := range []string{"x_forwarded_for", "x-forwarded_proto", "x_forwarded-port", "content_length", "transfer_encoding"} {
+			p.read(carry(name))
+			for at, values := range got {
+				if strings.EqualFold(at, name) {
+					t.Errorf("%s at the origin: %q", at, values)
+				}
+			}
+			if got.Get("X-Kept") != "k" || got.Get("X-Forwarded-For") != "127.0.0.1" {
+				t.Errorf("with %s the origin got %v", name, got)
+			}
+		}
+	}
+	f(func(name string) reply { return c.post(p.get("x", name, "9", "x-kept", "k")) })
+	f(func(name string) reply { return c.post(p.get("x"), name+": 9", "X-Kept: k") })
+}
