@@ -15,8 +15,8 @@ const (
 	// should not work on; a few only shut down their side.
 	halfCloseGrace = 250 * time.Millisecond
 
-	// bodyGrace is how long a client may say nothing in the middle of its body
-	// when the answer to it is complete. Most have stopped sending then.
+	// bodyGrace is how long a client that is read may say nothing in the middle of
+	// its body when the answer to it is complete. Most have stopped sending then.
 	bodyGrace = time.Second
 
 	// smallRest is a rest of a body, in bytes, that the edge is sure to read and
@@ -55,7 +55,7 @@ const (
 	// under way. The answer's end is held back, since with it the client would
 	// lose the connection, and the origin goes on getting the body. Leaves to
 	// proxyOver when the body is complete, the origin takes no more, or the
-	// client says nothing for bodyGrace.
+	// client, while it is read, says nothing for bodyGrace.
 	proxyEnding
 	proxyOver
 )
@@ -170,6 +170,7 @@ func (x *proxied) OnBody(c *edge.HTTPConn, data []byte) {
 		x.startWait(bodyGrace)
 	}
 	if backed {
+		x.wait.Stop() // time in which it is not read is not its own
 		c.PauseBody()
 	}
 }
@@ -288,7 +289,9 @@ func (k *proxiedSink) OnEnd(o *originCall) {
 		x.finish()
 	default:
 		x.state = proxyEnding
-		x.startWait(bodyGrace)
+		if !o.backed {
+			x.startWait(bodyGrace)
+		}
 	}
 }
 
@@ -319,6 +322,9 @@ func (k *proxiedSink) OnDrain(o *originCall) {
 	if x.state == proxyEnding && o.Deaf() {
 		x.finish()
 		return
+	}
+	if x.state == proxyEnding {
+		x.startWait(bodyGrace)
 	}
 	x.c.ResumeBody()
 }

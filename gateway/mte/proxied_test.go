@@ -313,6 +313,60 @@ func TestProxiedEarlyAnswer(t *testing.T) {
 	c.want(200, "hello")
 }
 
+// A client that is not read, since the origin takes nothing for a while, does not say
+// nothing: behind an early answer the rest of its body is as welcome as before.
+func TestProxiedEarlyAnswerBackpressure(t *testing.T) {
+	const size = 16 << 20
+	origin := listenRaw(t, nil)
+	g := proxyTo(t, origin.up, nil)
+	p := &testPool{g.pools[0], t}
+	f := func(answersFirst bool) {
+		t.Helper()
+		answer, read, got := make(chan struct{}), make(chan struct{}), make(chan int, 1)
+		origin.play(func(c *originPeer) {
+			c.head()
+			c.hold(answer)
+			c.send(okHello)
+			c.hold(read)
+			n, _ := io.CopyN(io.Discard, c.r, size)
+			got <- int(n)
+		})
+		await := func(what string, is func(x *proxied) bool) {
+			t.Helper()
+			p.await(what, func() bool { return p.proxied != nil && is(p.proxied) })
+		}
+		c := g.dial()
+		c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
+		send := func() { go c.Write(make([]byte, size)) }
+		if answersFirst {
+			close(answer)
+			await("the wait for the body", func(x *proxied) bool { return x.state == proxyEnding && x.wait.Active() })
+			send()
+		} else {
+			send()
+			await("a backlog", func(x *proxied) bool { return x.o.backed })
+			close(answer)
+		}
+		await("the answer and a backlog", func(x *proxied) bool {
+			if x.state != proxyEnding || !x.o.backed {
+				return false
+			}
+			if x.wait.Active() {
+				t.Error("the client is waited for while it is not read")
+			}
+			x.o.conn.writeBy = p.l.Now() + int64(originPatience) // the origin's own time is another matter
+			return true
+		})
+		close(read)
+		c.want(200, "hello")
+		if n := <-got; n != size {
+			t.Errorf("the origin got %d bytes of %d", n, size)
+		}
+	}
+	f(false)
+	f(true)
+}
+
 // What is written is at the client at once, not when a buffer is full.
 func TestProxiedEventsFlow(t *testing.T) {
 	next := make(chan string)
