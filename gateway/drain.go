@@ -93,7 +93,11 @@ func (g *Gateway) SetDraining(on bool) bool {
 		g.setState(stateLameDuck)
 		o.lameEnd = time.Now().Add(g.cfg.Lifecycle.LameDuck)
 		var t *time.Timer
-		t = time.AfterFunc(g.cfg.Lifecycle.LameDuck, func() { g.endLameDuck(t) })
+		t = time.AfterFunc(g.cfg.Lifecycle.LameDuck, func() {
+			o.mu.Lock() // t may not have been set yet
+			defer o.mu.Unlock()
+			g.endLameDuck(t)
+		})
 		o.lame = t
 	case on:
 		g.refuseNew(true)
@@ -105,11 +109,9 @@ func (g *Gateway) SetDraining(on bool) bool {
 	return true
 }
 
-// endLameDuck is what the timer t does. One that fired while it was stopped is
-// late: another may have taken its place.
+// endLameDuck is what the timer t does, with order.mu held. One that fired while
+// it was stopped is late: another may have taken its place.
 func (g *Gateway) endLameDuck(t *time.Timer) {
-	g.order.mu.Lock()
-	defer g.order.mu.Unlock()
 	if g.order.lame == t {
 		g.order.lame = nil
 		g.refuseNew(true)

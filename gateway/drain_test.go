@@ -38,16 +38,22 @@ func TestLameDuckIsNotCutShort(t *testing.T) {
 		t.Error("the second order began the time anew")
 	}
 
+	fire := func(t *time.Timer) {
+		g.order.mu.Lock()
+		defer g.order.mu.Unlock()
+		g.endLameDuck(t)
+	}
+
 	order(false)
 	want("taken back", stateReady)
 	if first.Stop() {
 		t.Error("the timer runs on")
 	}
 	order(true)
-	g.endLameDuck(first) // it had fired when it was stopped
+	fire(first) // it had fired when it was stopped
 	want("an old timer", stateLameDuck)
 	second := g.order.lame
-	g.endLameDuck(second)
+	fire(second)
 	want("the time is over", stateDraining)
 	order(false)
 	want("taken back again", stateReady)
@@ -76,5 +82,22 @@ func TestLameDuckOfTheEnd(t *testing.T) {
 		if left := g.beginEnd(); left != lame {
 			t.Errorf("%v of %v", left, lame)
 		}
+	}
+}
+
+// A lame duck's timer may fire before the order that began it has returned.
+func TestLameDuckOfNoTime(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{cfg: &config.Config{}, log: slog.New(slog.DiscardHandler)}
+	g.cfg.Lifecycle.LameDuck = 1
+	g.setState(stateReady)
+	for range 200 {
+		g.SetDraining(true)
+		for until := time.Now().Add(time.Minute); g.currentState() != stateDraining; time.Sleep(10 * time.Microsecond) {
+			if time.Now().After(until) {
+				t.Fatal("its time never ends")
+			}
+		}
+		g.SetDraining(false)
 	}
 }
