@@ -52,6 +52,7 @@ func (g *Gateway) buildMTE() error {
 	}
 	secure, err := g.tlsOf(metric.ListenerMTE, "TLS_CERT_FILE", c.TLS)
 	if err != nil {
+		role.Close()
 		return err
 	}
 	e := &encrypting{role: role, loops: g.loops}

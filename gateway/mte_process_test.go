@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/gateway"
+	"sluice/gateway/config"
 )
 
 // An mteProcess is a process of its own with the encrypting role alone. Of its
@@ -194,4 +199,22 @@ func stands(count func() int64) int64 {
 		time.Sleep(5 * time.Millisecond) // between two looks
 	}
 	return last
+}
+
+// A start that ends at the certificates, which are gone since the settings were
+// checked, leaves nothing of the role running.
+func TestStartWithoutCertificates(t *testing.T) {
+	n, open := goroutines(), descriptors(t)
+	missing := []string{filepath.Join(t.TempDir(), "missing")}
+	cfg, faults, _ := config.Load([]string{"PASEO_RELAY_PORT=0", "PORT=" + nextPort(), "ADMIN_PORT=" + nextPort(), "LOOPS=2"}, os.ReadFile)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	cfg.MTE.TLS = config.TLS{CertFiles: missing, KeyFiles: missing}
+	if _, err := gateway.Start(cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "TLS_CERT_FILE") {
+		t.Fatalf("%v", err)
+	}
+	if !poll(func() bool { return goroutines() <= n && descriptors(t) <= open }) {
+		t.Errorf("%d goroutines of %d are left, %d descriptors of %d", goroutines(), n, descriptors(t), open)
+	}
 }
