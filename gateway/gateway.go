@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -301,6 +302,10 @@ func (g *Gateway) Stop() {
 	}
 	for _, l := range g.loops {
 		<-l.Done()
+	}
+	g.flushLines(math.MaxInt64)
+	if g.relay != nil {
+		g.relay.FlushLog(math.MaxInt64)
 	}
 	if g.owner != nil {
 		g.owner.Close()

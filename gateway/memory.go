@@ -48,7 +48,7 @@ func (m *memory) run(g *Gateway) {
 		if g.relay == nil {
 			continue
 		}
-		g.relay.FlushLog()
+		g.relay.FlushLog(loop.Now())
 		p := mark.Sample(rss, loop.Now())
 		if was := g.relay.Pressed(); was != p.Stop {
 			g.relay.SetPressed(p.Stop)

@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -258,4 +259,5 @@ func (r *Role) Close() {
 	if r.echo != nil {
 		r.echo.Close()
 	}
+	r.limit.Flush(math.MaxInt64)
 }

@@ -42,10 +42,9 @@ func newLines(log *slog.Logger) lines {
 	}
 }
 
-// FlushLog tells of lines that were left out. Call it about once a second, from
-// one goroutine.
-func (r *Relay) FlushLog() {
-	now := loop.Now()
+// FlushLog tells of lines that were left out, as logging.Limiter's Flush does. Call
+// it from one goroutine.
+func (r *Relay) FlushLog(now int64) {
 	r.lines.ends.Flush(now)
 	r.lines.refusals.Flush(now)
 	r.lines.trouble.Flush(now)
