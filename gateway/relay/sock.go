@@ -221,10 +221,14 @@ func (k *sock) mustGate() bool {
 	return p != nil && p.out.over
 }
 
-// gate stops the reading until the destination drains.
+// gate stops the reading until the destination drains. It is not the budget any
+// more that k waits for, even if a step of this read did not fit: nobody wakes a
+// source whose wait has ended. It tries again when the destination takes bytes.
 func (k *sock) gate() {
 	k.hold(holdGate)
-	k.shard.led.EndWait(&k.in.wait) // it is not the budget any more that it waits for
+	k.shard.led.EndWait(&k.in.wait)
+	k.shard.unlistWaiter(k)
+	k.holds &^= holdBudget
 	if k.kind != kindControl && k.kind != kindData && !k.listed {
 		if k.turn == 0 {
 			k.shard.turns++
