@@ -4,9 +4,12 @@ package relay
 // payload: the longest header of a frame that we write.
 const headerRoom = 10
 
+// leastBlock is what a byte that is kept costs.
+const leastBlock = 512
+
 // blockSizes are the classes of memory that payload is kept in. The third holds
 // a 16 KiB message with its header; the last is the contract's largest step.
-var blockSizes = [...]int{512, 4 << 10, 20 << 10, 64 << 10}
+var blockSizes = [...]int{leastBlock, 4 << 10, 20 << 10, 64 << 10}
 
 // keepBlocks is how many free blocks of a class a loop keeps in any case. What
 // is above goes back to the system, half of what was not needed every trimEvery.

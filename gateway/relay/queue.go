@@ -10,6 +10,7 @@ import (
 type outbound struct {
 	head, tail *parcel
 	d          ledger.Delivery
+	parcels    int    // in the queue
 	pong       []byte // payload of the one pong that waits, if pongWaits
 	pongWaits  bool
 	over       bool // its sources must not be read
@@ -18,6 +19,11 @@ type outbound struct {
 
 // maxPump bounds the bytes of one write: more than any send buffer takes.
 const maxPump = 4 << 20
+
+// mostLag is how many parcels a client with siblings may be behind, whatever is
+// in them: each keeps a block, and so many of the least are the bytes that it may
+// be behind. A source whose frames come one a read makes a parcel of each.
+const mostLag = ledger.SiblingLag / leastBlock
 
 // idle reports whether a write would not overtake anything.
 func (k *sock) idle() bool {
@@ -32,6 +38,7 @@ func (k *sock) enqueue(p *parcel) {
 		k.out.tail.next = p
 	}
 	k.out.tail = p
+	k.out.parcels++
 	k.shard.led.Refuse(&k.out.d, int64(p.n))
 }
 
@@ -41,6 +48,7 @@ func (k *sock) popHead() {
 	if k.out.head = p.next; k.out.head == nil {
 		k.out.tail = nil
 	}
+	k.out.parcels--
 	k.shard.led.Accept(&k.out.d, int64(p.n))
 	k.shard.freeParcel(p)
 }
@@ -99,7 +107,7 @@ func (k *sock) wrote(n int) (closed bool) {
 
 // pressure tells the sources of k whether it holds them up.
 func (k *sock) pressure() {
-	over, changed := k.out.d.Over(k.kind == kindClient && k.ch != nil && k.ch.clients > 1)
+	over, changed := k.out.d.Over(k.kind == kindClient && k.ch != nil && k.ch.clients > 1 && k.out.parcels < mostLag)
 	if !changed {
 		return
 	}
@@ -133,6 +141,7 @@ func (k *sock) placePong() {
 		if p.next = q.next; p.next == nil {
 			k.out.tail = p
 		}
+		k.out.parcels--
 		k.shard.led.Accept(&k.out.d, int64(q.n))
 		k.shard.freeParcel(q)
 	}
@@ -157,6 +166,7 @@ func (s *shard) controlParcel(b *body) *parcel {
 
 // insert puts p behind the frame in flight, if any, and in front of the rest.
 func (k *sock) insert(p *parcel) {
+	k.out.parcels++
 	k.shard.led.Refuse(&k.out.d, int64(p.n))
 	h := k.out.head
 	if h == nil || !h.begun || h.left == 0 {
@@ -193,6 +203,7 @@ func (k *sock) splitFlight() {
 	h.n = h.left
 	rest.next = h.next
 	h.next = rest
+	k.out.parcels++
 	if k.out.tail == h {
 		k.out.tail = rest
 	}
@@ -208,6 +219,7 @@ func (k *sock) cutFlight() (rest *parcel) {
 		rest, k.out.head, k.out.tail = h, nil, nil
 	}
 	for p := rest; p != nil; p = p.next {
+		k.out.parcels--
 		k.shard.led.Accept(&k.out.d, int64(p.n))
 	}
 	return rest
