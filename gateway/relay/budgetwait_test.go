@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/codec/ws"
+	"sluice/ledger"
 	"sluice/loop"
 )
 
@@ -78,5 +79,54 @@ func TestStarvedAndGatedInOneRead(t *testing.T) {
 	}
 	if err := sh.led.Empty(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A source that waits for budget, and tries in vain now and then, is told of its
+// pause as if it had not tried. What it gets ends the pause.
+func TestVainTryKeepsThePause(t *testing.T) {
+	t.Parallel()
+	for _, direct := range []bool{true, false} {
+		size := 1000 // kept, and parsed again
+		if direct {
+			size = directRead
+		}
+		s := newSource(t, size)
+		k, sh := s.k, s.k.shard
+		sh.relay.cfg.IngressWait = time.Minute
+		from := &taker{}
+		k.c = from
+		var others ledger.Charge
+		sh.led.Reserve(&others, int64(size))
+
+		in := masked(size)
+		from.head = in[:len(in)-size] // the header
+		if !direct {
+			from.head = in
+		}
+		for range 2 {
+			k.read()
+		}
+		from.payload = size
+		if k.holds != holdBudget || !k.in.wait.Active() {
+			t.Fatalf("direct %v: it does not wait: holds %b", direct, k.holds)
+		}
+		now := sh.l.Now()
+		k.heldSince, k.lastPong = now-8e9, now-3e9
+		for range 3 {
+			sh.unlistWaiter(k)
+			k.unhold(holdBudget)
+			k.read()
+			if k.holds != holdBudget || k.heldSince != now-8e9 || k.lastPong != now-3e9 {
+				t.Fatalf("direct %v: a vain try: holds %b, held for %d, last pong %d ago", direct, k.holds, now-k.heldSince, now-k.lastPong)
+			}
+		}
+		sh.led.Return(&others, others.Bytes())
+		sh.unlistWaiter(k)
+		k.unhold(holdBudget)
+		k.read()
+		if k.holds != 0 || k.in.wait.Active() || k.heldSince != 0 {
+			t.Errorf("direct %v: it got what it waited for: holds %b, held since %d", direct, k.holds, k.heldSince)
+		}
 	}
 }

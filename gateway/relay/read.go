@@ -22,7 +22,9 @@ const (
 // read reads k once and parses what came, or first what was kept.
 func (k *sock) read() {
 	s, in := k.shard, &k.in
-	k.heldSince = 0
+	if !in.wait.Active() { // it is not known yet whether one that waits for budget gets some
+		k.heldSince = 0
+	}
 	buf := s.l.Buffer()
 	if n := len(in.stash); n > 0 {
 		// A whole buffer may have been kept, and a split header in front of it.
@@ -155,10 +157,17 @@ func (s *shard) reserve(k *sock, c *ledger.Charge, n int64) bool {
 	if !s.led.Reserve(c, n) {
 		return false
 	}
-	if k.in.wait.Active() {
-		s.led.EndWait(&k.in.wait)
-	}
+	k.served()
 	return true
+}
+
+// served ends k's wait for budget, if there is one, and with it the time for
+// which k was held.
+func (k *sock) served() {
+	if k.in.wait.Active() {
+		k.shard.led.EndWait(&k.in.wait)
+		k.heldSince = 0
+	}
 }
 
 // parse takes b, which follows what was parsed before, apart into messages and
@@ -173,8 +182,8 @@ func (k *sock) parse(b []byte) {
 	var pre ledger.Charge
 	if k.kind == kindControl {
 		s.led.Count(&pre, int64(len(b)))
-	} else if s.led.Reserve(&pre, int64(len(b))) && k.in.wait.Active() {
-		s.led.EndWait(&k.in.wait)
+	} else if s.led.Reserve(&pre, int64(len(b))) {
+		k.served()
 	}
 	t := &s.batch
 	t.begin(k, b)
