@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -175,24 +177,41 @@ func (o *RedisOwnership) call(batches []*leaseBatch) (sent int64) {
 	return sent
 }
 
-// renew prolongs the leases of every part that is due, ownerScripts scripts at a
-// time. One that fails may have taken REDIS_OP_TIMEOUT_SECONDS, so the rest is left
-// for the next call, which begins with it: of a cluster, masters that hang must not
-// keep the parts of the others from their turn.
+// renew prolongs the leases of every part that is due. One script of each goes
+// ahead, of all parts at once: of a cluster, that tells the parts whose masters hang,
+// which are left for the next call, and costs REDIS_OP_TIMEOUT_SECONDS once. The rest
+// of the others follows, ownerScripts scripts at a time. Should one of those fail, the
+// parts behind it are left for the next call, which begins with them.
 func (o *RedisOwnership) renew() {
 	now := o.cfg.Now()
+	var parts []int
 	var batches []*leaseBatch
 	var of [][]*Tenure
-	var tags []int
-	flush := func() bool {
-		ok := o.renewAll(batches, of)
-		var failed [ownerTags]bool
-		for _, b := range batches {
-			if b.err != nil {
-				failed[ownerTag(b.ids[0])] = true
-			}
+	for i := range o.shards {
+		tag := (o.renewFrom + i) % ownerTags
+		if now < o.shards[tag].renewAt {
+			continue
 		}
-		for _, tag := range tags {
+		b, ts := o.due(tag, now, 1)
+		parts, batches, of = append(parts, tag), append(batches, b...), append(of, ts...)
+	}
+	failed, _ := o.renewAll(batches, of)
+	parts = slices.DeleteFunc(parts, func(tag int) bool {
+		if failed[tag] {
+			o.shards[tag].renewAt = now + int64(o.cfg.Times.Retry)
+		}
+		return failed[tag]
+	})
+	batches, of = nil, nil
+	from := 0 // the first part of the batches
+	for i, tag := range parts {
+		b, ts := o.due(tag, now, math.MaxInt)
+		batches, of = append(batches, b...), append(of, ts...)
+		if len(batches) < ownerScripts && i+1 < len(parts) {
+			continue
+		}
+		failed, ok := o.renewAll(batches, of)
+		for _, tag := range parts[from : i+1] {
 			s := &o.shards[tag]
 			if failed[tag] {
 				s.renewAt = now + int64(o.cfg.Times.Retry)
@@ -200,42 +219,33 @@ func (o *RedisOwnership) renew() {
 				s.renewAt = now + int64(o.cfg.Times.Renew)
 			}
 		}
-		batches, of, tags = nil, nil, nil
-		return ok
-	}
-	from := o.renewFrom
-	for i := range o.shards {
-		tag := (from + i) % ownerTags
-		s := &o.shards[tag]
-		if now < s.renewAt {
-			continue
-		}
-		b, ts := o.due(tag)
-		batches, of, tags = append(batches, b...), append(of, ts...), append(tags, tag)
-		if len(batches) >= ownerScripts {
+		if !ok {
 			o.renewFrom = tag + 1
-			if !flush() {
-				return // the rest is still due, and first next time
-			}
+			return
 		}
+		batches, of, from = nil, nil, i+1
 	}
-	flush()
 }
 
-// due returns a part's leases, in batches, and marks them as asked about.
-func (o *RedisOwnership) due(tag int) (batches []*leaseBatch, of [][]*Tenure) {
+// due returns those leases of a part that were not granted at now or later, in at
+// most so many batches, and marks them as asked about.
+func (o *RedisOwnership) due(tag int, now int64, most int) (batches []*leaseBatch, of [][]*Tenure) {
+	fresh := o.heldUntil(now)
 	s := &o.shards[tag]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tenures {
 		l := &t.lease
-		if l.state != tenureHeld || l.asked {
+		if l.state != tenureHeld || l.asked || t.until.Load() >= fresh {
 			continue
 		}
-		l.asked = true
 		if n := len(batches); n == 0 || len(batches[n-1].ids) == ownerBatch {
+			if n == most {
+				break
+			}
 			batches, of = append(batches, &leaseBatch{op: opRenew}), append(of, nil)
 		}
+		l.asked = true
 		b := batches[len(batches)-1]
 		b.ids, b.tokens = append(b.ids, t.id), append(b.tokens, l.token)
 		of[len(of)-1] = append(of[len(of)-1], t)
@@ -243,22 +253,26 @@ func (o *RedisOwnership) due(tag int) (batches []*leaseBatch, of [][]*Tenure) {
 	return batches, of
 }
 
-// renewAll renews, claims again what Redis has forgotten, and reports whether
-// Redis did all of it.
-func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok bool) {
+// renewAll renews, claims again what Redis has forgotten, and reports the parts of
+// which Redis did not do all, and whether there are none.
+func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (failed [ownerTags]bool, ok bool) {
 	ok = true
+	fail := func(b *leaseBatch) {
+		if b.err != nil {
+			failed[ownerTag(b.ids[0])], ok = true, false
+		}
+	}
 	sent := o.call(batches)
 	var again []*leaseBatch
 	var ofAgain [][]*Tenure
-	var againOf []*leaseBatch
 	for i, b := range batches {
-		ok = ok && b.err == nil
+		fail(b)
 		var c *leaseBatch
 		for j, t := range of[i] {
 			if b.err == nil && b.answers[j] == "" && o.retake(t) {
 				if c == nil {
 					c = &leaseBatch{op: opClaim}
-					again, ofAgain, againOf = append(again, c), append(ofAgain, nil), append(againOf, b)
+					again, ofAgain = append(again, c), append(ofAgain, nil)
 				}
 				c.ids, c.tokens = append(c.ids, t.id), append(c.tokens, t.lease.token)
 				ofAgain[len(ofAgain)-1] = append(ofAgain[len(ofAgain)-1], t)
@@ -267,20 +281,14 @@ func (o *RedisOwnership) renewAll(batches []*leaseBatch, of [][]*Tenure) (ok boo
 			o.renewed(t, b, j, sent)
 		}
 	}
-	if len(again) == 0 {
-		return ok
-	}
 	sent = o.call(again)
 	for i, b := range again {
-		ok = ok && b.err == nil
-		if b.err != nil {
-			againOf[i].err = b.err
-		}
+		fail(b)
 		for j, t := range ofAgain[i] {
 			o.renewed(t, b, j, sent)
 		}
 	}
-	return ok
+	return failed, ok
 }
 
 // retake gives a lease that Redis has forgotten a new token, to be claimed with.

@@ -48,7 +48,8 @@ const (
 	// ownerBatch is how many leases one script deals with at most: a few tenths
 	// of a millisecond in which Redis does nothing else.
 	ownerBatch = 256
-	// ownerScripts is how many scripts are sent at once.
+	// ownerScripts is how many scripts that renew leases are sent at once, behind the
+	// first of each part.
 	ownerScripts = 16
 	// ownerCallers is how many calls with claims and releases are under way at once.
 	ownerCallers = 4
@@ -93,7 +94,7 @@ type RedisOwnership struct {
 
 	queue     askQueue
 	shards    [ownerTags]ownerShard
-	renewFrom int // the part that is looked at first; the renewer's own
+	renewFrom int // the part that is renewed first; the renewer's own
 
 	ctx    context.Context // of every call; ends with Close
 	cancel context.CancelFunc
