@@ -170,6 +170,7 @@ func (x *Exchange) AppendData(dst, piece []byte, last bool) ([]byte, error) {
 	if limit := x.relay.MaxRequestBodyBytes; limit > 0 && x.sent > limit {
 		return dst, &RequestTooLarge{x.sent, limit}
 	}
+	dst = slices.Grow(dst, x.framedBytes(len(piece))) // at once: of a large body each copy counts
 	for len(piece) > 0 || last {
 		n := min(len(piece), x.DataBytes())
 		var flags frame.Flags
@@ -179,7 +180,6 @@ func (x *Exchange) AppendData(dst, piece []byte, last bool) ([]byte, error) {
 		}
 		from, encoded := len(dst), x.relay.Profile.EncodedBytes(x.typ, n+1)
 		dst = frame.AppendEnvelope(dst, frame.KindData, flags, encoded)
-		dst = slices.Grow(dst, encoded)
 		// encoded in place
 		plain := frame.AppendData(dst[len(dst)+open.HeadBytes:len(dst)+open.HeadBytes], flags, piece[:n])
 		piece = piece[n:]
@@ -190,6 +190,13 @@ func (x *Exchange) AppendData(dst, piece []byte, last bool) ([]byte, error) {
 		x.operations++
 	}
 	return dst, nil
+}
+
+// framedBytes is how long the frames of a piece of n bytes are at most.
+func (x *Exchange) framedBytes(n int) int {
+	most := x.DataBytes()
+	framed := func(n int) int { return frame.EnvelopeBytes + x.relay.Profile.EncodedBytes(x.typ, n+1) }
+	return n/most*framed(most) + framed(n%most)
 }
 
 // Ended tells whether END was appended.

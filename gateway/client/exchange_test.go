@@ -254,6 +254,24 @@ func TestExchangeAllocations(t *testing.T) {
 	}
 }
 
+// The frames of a large body are made room for once, not again and again.
+func TestAppendDataAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	pair, _ := ends(t, func(d *frame.Discovery) { d.MaxFrameBytes = 4096 })
+	body := make([]byte, 1<<20)
+	if got := testing.AllocsPerRun(5, func() {
+		var x Exchange
+		x.Begin(pair, open.MKE)
+		if _, err := x.AppendData(nil, body, true); err != nil {
+			t.Fatal(err)
+		}
+	}); got > 2 { // the exchange and its frames
+		t.Errorf("%v allocations", got)
+	}
+}
+
 func TestNewRefusal(t *testing.T) {
 	payload := (&frame.ErrorPayload{Code: 486, Reason: "pair_busy", Message: "m"}).AppendPayload(nil)
 	whole := append(frame.AppendEnvelope(nil, frame.KindError, 0, len(payload)), payload...)
