@@ -320,7 +320,7 @@ func TestAcceptCycles(t *testing.T) {
 				return nil
 			},
 			func(c *Conn) Handler { // we end in order
-				c.Linger(100, Now()+int64(time.Minute), nil)
+				c.Linger(100, Now()+int64(time.Minute), 0, nil)
 				return c.h
 			},
 			func(c *Conn) Handler { // a deadline ends it

@@ -42,7 +42,7 @@ func TestLinger(t *testing.T) {
 	on(t, l, func() {
 		n, err := c.Write(last)
 		want(t, "the output is complete", n == len(last) && err == nil)
-		c.Linger(1<<20, far(), func() { close(gone) })
+		c.Linger(1<<20, far(), 0, func() { close(gone) })
 		want(t, "the connection is still there", !c.Closed())
 	})
 	// The peer goes on sending before it looks.
@@ -81,7 +81,7 @@ func TestLingerBytes(t *testing.T) {
 			l := start(t, 1, Config{ReadBuffer: 1000})[0]
 			gone := make(chan struct{})
 			c, peer := pair(t, l, &script{t: t}, (*Conn).Pause)
-			on(t, l, func() { c.Linger(allowed, far(), func() { close(gone) }) })
+			on(t, l, func() { c.Linger(allowed, far(), 0, func() { close(gone) }) })
 			peer.Write(make([]byte, sent))
 			if !reset {
 				peer.CloseWrite()
@@ -108,10 +108,51 @@ func TestLingerTime(t *testing.T) {
 	c, peer := pair(t, l, &script{t: t}, nil)
 	on(t, l, func() {
 		until = l.Now() + int64(30*time.Millisecond)
-		c.Linger(1<<20, until, func() { gone <- l.Now() })
+		c.Linger(1<<20, until, 0, func() { gone <- l.Now() })
 	})
 	want(t, "its time is not cut short", await(t, "gone is called", gone) >= until)
 	want(t, "the peer is reset", socketError(t, peer) == unix.EPIPE)
+}
+
+// TestLingerSlowPeer: whoever takes the last output slowly has the time for it, as
+// long as it takes something.
+func TestLingerSlowPeer(t *testing.T) {
+	l := start(t, 1, Config{})[0]
+	gone := make(chan struct{})
+	c, peer := pair(t, l, &script{t: t}, nil)
+	stall := int64(time.Hour)
+	look := func() (open bool) {
+		on(t, l, func() {
+			c.SetDeadline(0)
+			c.h.OnTimer(c)
+			open = !c.Closed()
+			want(t, "it is looked at again when a stall is over", !open || c.Deadline() >= Now())
+		})
+		return open
+	}
+	held := 0
+	on(t, l, func() {
+		c.Write(make([]byte, 32<<20))
+		c.Linger(1<<20, far(), stall, func() { close(gone) })
+	})
+	eventually(t, "the peer's kernel takes no more", func() bool {
+		before := held
+		on(t, l, func() { held = c.Unacked() })
+		time.Sleep(10 * time.Millisecond)
+		return held == before
+	})
+	want(t, "output is on its way", held > 1 && look())
+	for range 3 {
+		before := held
+		eventually(t, "the peer takes something", func() bool {
+			io.ReadFull(peer, make([]byte, 16<<10))
+			on(t, l, func() { held = c.Unacked() })
+			return held < before
+		})
+		want(t, "the connection is kept for it", look())
+	}
+	want(t, "a peer that took nothing meanwhile is reset", !look())
+	await(t, "gone is called", gone)
 }
 
 // TestLingerPeerGone: the peer's end or reset may have come before, and may have
@@ -126,7 +167,7 @@ func TestLingerPeerGone(t *testing.T) {
 			want(t, "the handler reads it", await(t, "the end", r.end) == exp)
 			gone := make(chan struct{})
 			on(t, l, func() {
-				c.Linger(100, far(), func() { close(gone) })
+				c.Linger(100, far(), 0, func() { close(gone) })
 				want(t, "it looks at once whether that was it", c.flags&queued != 0)
 			})
 			await(t, "gone is called", gone)
@@ -145,7 +186,7 @@ func TestLingerReset(t *testing.T) {
 	l := start(t, 1, Config{})[0]
 	gone := make(chan struct{})
 	c, peer := pair(t, l, &script{t: t}, nil)
-	on(t, l, func() { c.Linger(100, far(), func() { close(gone) }) })
+	on(t, l, func() { c.Linger(100, far(), 0, func() { close(gone) }) })
 	peer.SetLinger(0)
 	peer.Close()
 	await(t, "gone is called", gone)
@@ -157,7 +198,7 @@ func TestLingerClosed(t *testing.T) {
 	c, _ := pair(t, l, &script{t: t}, nil)
 	on(t, l, func() {
 		c.Close()
-		c.Linger(1, far(), func() { t.Error("gone is called") })
+		c.Linger(1, far(), 0, func() { t.Error("gone is called") })
 		c.Close()
 		c.Reset()
 		c.ShutdownWrite()

@@ -237,6 +237,43 @@ func TestSlowReaderIsNotStalled(t *testing.T) {
 	})
 }
 
+// hastySocket has no time to linger but what a slow peer is given.
+type hastySocket struct{ *loop.Conn }
+
+func (s hastySocket) Linger(maxBytes int, _, stall int64, gone func()) {
+	s.Conn.Linger(maxBytes, s.Loop().Now(), stall, gone)
+}
+
+type hastyAcceptor struct{ *Server }
+
+func (a hastyAcceptor) OnAccept(c *loop.Conn) loop.Handler { return a.admit(hastySocket{c}) }
+
+// The last answer of a connection reaches a client that takes it slowly: that the
+// kernel has all of it is not that the client has.
+func TestLastAnswerToSlowReader(t *testing.T) {
+	answer := bytes.Repeat([]byte("answer"), 50<<10)
+	var conn *HTTPConn
+	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {
+		conn = c
+		c.StartResponse(Response{Status: 200, Length: int64(len(answer)), Close: true})
+		c.Finish(answer)
+	})
+	ln, err := loop.Listen("127.0.0.1:0", loop.SocketOptions{SendBuffer: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.on(s.loops[0], func() { s.loops[0].Accept(ln, hastyAcceptor{s.Server}) })
+	t.Cleanup(func() { s.on(s.loops[0], func() { s.loops[0].Unlisten(ln) }); ln.Close() })
+	s.addr = ln.Addr().String()
+	c := s.dial()
+	c.SetReadBuffer(64 << 10)
+	c.send(get)
+	s.await("the time to linger is over", func() bool {
+		return conn != nil && (conn.state == stateGone || conn.state == stateLingering && conn.sock.Deadline() > conn.now())
+	})
+	c.want(200, string(answer))
+}
+
 func TestBodyAborts(t *testing.T) {
 	cfg := defaultConfig()
 	cfg.BodyTimeout = 80 * time.Millisecond

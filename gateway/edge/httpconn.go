@@ -18,7 +18,8 @@ const (
 	// lingerTime bounds what is read and dropped behind the last answer, so that it
 	// is not lost to the reset that unread input would cause. A count of bytes does
 	// not: a client that sends all of a large body before it looks would lose the
-	// answer that refuses it.
+	// answer that refuses it. To a client that has not taken all of the answer by
+	// then WRITE_STALL_SECONDS apply: the kernel may hold megabytes of it.
 	lingerTime = 5 * time.Second
 )
 
@@ -309,7 +310,7 @@ func (c *HTTPConn) linger() {
 	c.release()
 	c.state = stateLingering
 	c.sh.busy.push(c)
-	c.sock.Linger(math.MaxInt, c.now()+int64(lingerTime), c.leave)
+	c.sock.Linger(math.MaxInt, c.now()+int64(lingerTime), int64(c.sh.srv.cfg.WriteStall), c.leave)
 }
 
 // lose ends the connection at once and tells the exchange.

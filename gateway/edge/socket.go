@@ -37,7 +37,7 @@ type Socket interface {
 	WasReset() bool
 	Close()
 	Reset()
-	Linger(maxBytes int, until int64, gone func())
+	Linger(maxBytes int, until, stall int64, gone func())
 }
 
 var (

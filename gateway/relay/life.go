@@ -118,7 +118,7 @@ func (k *sock) linger() {
 		k.popHead()
 	}
 	k.shard.ended(k)
-	k.c.Linger(lingerBytes, k.shard.closeLimit(), k.gone)
+	k.c.Linger(lingerBytes, k.shard.closeLimit(), 0, k.gone)
 }
 
 // gone accounts for a socket whose descriptor is closed.

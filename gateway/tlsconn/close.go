@@ -1,11 +1,17 @@
 package tlsconn
 
-import "sluice/loop"
+import (
+	"math"
+
+	"sluice/loop"
+)
 
 // lastWords are the arguments of a Linger that waits for the kernel.
 type lastWords struct {
 	maxBytes int
 	until    int64
+	stall    int64
+	unacked  int // what the peer had not acknowledged at the last look
 	gone     func()
 }
 
@@ -44,7 +50,7 @@ func (t *Conn) closeNotify() {
 
 // Linger ends the connection in order, as loop.Conn's Linger does: close_notify
 // goes behind what waits, and FIN behind both.
-func (t *Conn) Linger(maxBytes int, until int64, gone func()) {
+func (t *Conn) Linger(maxBytes int, until, stall int64, gone func()) {
 	if t.state == closed || t.raw.Closed() {
 		return
 	}
@@ -53,7 +59,7 @@ func (t *Conn) Linger(maxBytes int, until int64, gone func()) {
 	}
 	if t.Flushed() || t.broken {
 		t.leave()
-		t.raw.Linger(maxBytes, until, gone)
+		t.raw.Linger(maxBytes, until, stall, gone)
 		return
 	}
 	if t.hs != nil {
@@ -62,7 +68,7 @@ func (t *Conn) Linger(maxBytes int, until int64, gone func()) {
 	t.drop()
 	t.state = closing
 	t.h = nil
-	t.last = &lastWords{maxBytes, until, gone}
+	t.last = &lastWords{maxBytes, until, stall, math.MaxInt, gone}
 	t.raw.Pause()
 	t.raw.SetDeadline(until)
 }
@@ -71,7 +77,19 @@ func (t *Conn) Linger(maxBytes int, until int64, gone func()) {
 func (t *Conn) fin() {
 	w := t.last
 	t.leave()
-	t.raw.Linger(w.maxBytes, w.until, w.gone)
+	t.raw.Linger(w.maxBytes, w.until, w.stall, w.gone)
+}
+
+// stalled looks, when the time of a Linger is over whose output waits, whether the
+// peer has stopped taking it.
+func (t *Conn) stalled() bool {
+	w, n := t.last, t.Unacked()
+	if w.stall <= 0 || n >= w.unacked {
+		return true
+	}
+	w.unacked = n
+	t.raw.SetDeadline(t.raw.Loop().Now() + w.stall)
+	return false
 }
 
 // giveUp resets a connection that does not take its last bytes.

@@ -212,7 +212,9 @@ func (t *Conn) OnHangup(c *loop.Conn, reset bool) {
 // OnTimer is the loop's call.
 func (t *Conn) OnTimer(c *loop.Conn) {
 	if t.state == closing {
-		t.giveUp()
+		if t.stalled() {
+			t.giveUp()
+		}
 		return
 	}
 	t.h.OnTimer(c)

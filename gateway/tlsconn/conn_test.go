@@ -102,7 +102,7 @@ func (h *echo) write() {
 	case len(h.out) > 0:
 		h.t.Pause()
 	case h.end:
-		h.t.Linger(1<<20, loop.Now()+int64(patience), func() { h.errs <- nil })
+		h.t.Linger(1<<20, loop.Now()+int64(patience), 0, func() { h.errs <- nil })
 	default:
 		h.t.Resume()
 	}
