@@ -170,7 +170,7 @@ func (x *Exchange) AppendData(dst, piece []byte, last bool) ([]byte, error) {
 	if limit := x.relay.MaxRequestBodyBytes; limit > 0 && x.sent > limit {
 		return dst, &RequestTooLarge{x.sent, limit}
 	}
-	dst = slices.Grow(dst, x.framedBytes(len(piece))) // at once: of a large body each copy counts
+	dst = slices.Grow(dst, x.FramedBytes(len(piece))) // at once: of a large body each copy counts
 	for len(piece) > 0 || last {
 		n := min(len(piece), x.DataBytes())
 		var flags frame.Flags
@@ -192,8 +192,8 @@ func (x *Exchange) AppendData(dst, piece []byte, last bool) ([]byte, error) {
 	return dst, nil
 }
 
-// framedBytes is how long the frames of a piece of n bytes are at most.
-func (x *Exchange) framedBytes(n int) int {
+// FramedBytes is how long AppendData makes a piece of n bytes at most.
+func (x *Exchange) FramedBytes(n int) int {
 	most := x.DataBytes()
 	framed := func(n int) int { return frame.EnvelopeBytes + x.relay.Profile.EncodedBytes(x.typ, n+1) }
 	return n/most*framed(most) + framed(n%most)

@@ -22,9 +22,10 @@ type outboundRequest struct {
 	longestSize int
 
 	// outboundBuffering.
-	limit    int64 // bytes
-	body     []byte
-	reserved int64 // of CLIENT_BUFFER_BYTES, until the body has left our memory, encoded or not
+	limit    int64    // bytes
+	body     [][]byte // in pieces: one that grew would be copied again and again, and the loop stand still
+	gathered int64    // bytes of body
+	reserved int64    // room of body, of CLIENT_BUFFER_BYTES, until the body has left our memory, encoded or not
 
 	frames []byte // all bytes sent so far, in a buffer of the shard's; nil if over
 	over   bool   // they were more than resendBytes
@@ -75,15 +76,25 @@ func (q *outboundRequest) isHead() bool { return string(q.text[:q.method]) == "H
 // encode makes the REQUEST, and DATA of a body that was gathered. The errors are
 // those of client.Exchange.
 func (q *outboundRequest) encode(x *outbound) error {
-	if err := x.pair.of.tooLarge(max(q.length, int64(len(q.body)))); err != nil {
+	if err := x.pair.of.tooLarge(max(q.length, q.gathered)); err != nil {
 		return err
 	}
-	b := x.s.bufs.Get(len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom)
+	room := len(q.text) + frame.EnvelopeBytes + frame.RequestHeadBytes + encodingRoom
+	for _, piece := range q.body {
+		room += x.exchange.FramedBytes(len(piece))
+	}
+	b := x.s.bufs.Get(room)
 	b, err := x.exchange.AppendMetadata(b, q.text[:q.method], q.text[q.method:], q.length != 0)
-	if err == nil && q.body != nil {
-		x.count(metric.DirectionRequest, len(q.body))
-		b, err = x.exchange.AppendData(b, q.body, true)
-		clear(q.body)
+	for i, piece := range q.body {
+		if err != nil {
+			break
+		}
+		x.count(metric.DirectionRequest, len(piece))
+		b, err = x.exchange.AppendData(b, piece, i == len(q.body)-1)
+		clear(piece)
+		q.body[i] = nil
+	}
+	if err == nil {
 		q.body = nil
 	}
 	if tooLarge, ok := err.(*client.HeadTooLarge); ok && q.longestSize > tooLarge.Limit {
@@ -98,7 +109,9 @@ const encodingRoom = 64
 
 // free gives back a body that was gathered, and its part of CLIENT_BUFFER_BYTES.
 func (q *outboundRequest) free(s *shard) {
-	clear(q.body)
+	for _, piece := range q.body {
+		clear(piece)
+	}
 	q.body = nil
 	s.role.buffered.Add(-q.reserved)
 	q.reserved = 0
@@ -185,10 +198,7 @@ func (x *outbound) OnBody(c *edge.HTTPConn, data []byte) {
 func (x *outbound) OnBodyEnd(*edge.HTTPConn) {
 	switch x.state {
 	case outboundBuffering:
-		x.request.length = int64(len(x.request.body))
-		if x.request.body == nil {
-			x.request.length = 0
-		}
+		x.request.length = x.request.gathered
 		x.acquire()
 	case outboundGathering, outboundSending:
 		if !x.exchange.Ended() {
@@ -205,28 +215,38 @@ func (x *outbound) OnBodyEnd(*edge.HTTPConn) {
 // within the cap.
 func (x *outbound) gather(data []byte) {
 	q := &x.request
-	if int64(len(q.body)+len(data)) > q.limit {
+	need := q.gathered + int64(len(data))
+	if need > q.limit {
 		x.refuse(refusal{reason: frame.BodyTooLarge, message: messageBody})
 		return
 	}
-	if need := len(q.body) + len(data); need > cap(q.body) {
-		if !q.grow(x.s.role, int64(need)) {
-			x.refuse(refusal{reason: frame.UpstreamCapacity, message: messageBuffer})
-			return
-		}
-		larger := append(make([]byte, 0, q.reserved), q.body...)
-		clear(q.body)
-		q.body = larger
+	had := q.reserved
+	if need > had && !q.grow(x.s.role, need) {
+		x.refuse(refusal{reason: frame.UpstreamCapacity, message: messageBuffer})
+		return
 	}
-	q.body = append(q.body, data...)
+	if n := len(q.body) - 1; n >= 0 {
+		piece := q.body[n]
+		fits := min(len(data), cap(piece)-len(piece))
+		q.body[n] = append(piece, data[:fits]...)
+		data = data[fits:]
+	}
+	if len(data) > 0 {
+		q.body = append(q.body, append(make([]byte, 0, q.reserved-had), data...))
+	}
+	q.gathered = need
 }
 
-// grow reserves room for need bytes and for more to come: as much again, or half
-// of what CLIENT_BUFFER_BYTES has left if that is less. So a body that fits is not
-// refused for the room it does not need, and is still copied few times.
+// gatherPiece is how much room for more a gathered body is given at most, in bytes.
+const gatherPiece = 1 << 20
+
+// grow reserves room for need bytes and for more to come: as much again up to
+// gatherPiece, or half of what CLIENT_BUFFER_BYTES has left if that is less. So a
+// body that fits is not refused for the room it does not need, and still has few
+// pieces.
 func (q *outboundRequest) grow(r *Role, need int64) bool {
 	left := r.cfg.Client.BufferBytes - r.buffered.Load() + q.reserved - need
-	for _, more := range [...]int64{max(2*q.reserved, 4<<10) - need, left / 2, 0} {
+	for _, more := range [...]int64{min(max(2*q.reserved, 4<<10)-need, gatherPiece), left / 2, 0} {
 		size := min(need+max(more, 0), q.limit)
 		if r.reserve(size - q.reserved) {
 			q.reserved = size
