@@ -190,7 +190,8 @@ func (g *Gateway) Wait(signals <-chan os.Signal) int {
 
 // Drain refuses new sessions, waits for the existing ones to end and closes
 // what is left, evenly over the last quarter of DRAIN_SECONDS. It returns when
-// no socket is left or the time is over.
+// no socket is left and the clients have what was answered, or the time is over.
+// From the last socket's end on no connection is accepted.
 func (g *Gateway) Drain() {
 	time.Sleep(g.beginEnd())
 	g.refuseNew(true)
@@ -221,8 +222,9 @@ func (g *Gateway) Drain() {
 		<-tick.C
 	}
 	left := g.sockets()
+	g.refuseConnections()
 	if g.encrypting != nil {
-		g.encrypting.finish()
+		g.encrypting.finish(end)
 	}
 	g.log.Info("drained", "closed", max(0, first-left), "of", first, "reset", left)
 }

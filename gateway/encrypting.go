@@ -17,7 +17,7 @@ const (
 )
 
 // lastAnswers is how long the end of a drain waits for clients of the encrypting
-// relay to take what was sent to them.
+// relay to close: what was sent when the time was over may still be on its way.
 const lastAnswers = time.Second
 
 // An encrypting is the encrypting relay with its listener.
@@ -26,6 +26,8 @@ type encrypting struct {
 	front    *edge.Server
 	listener *loop.Listener
 	loops    []*loop.Loop
+
+	lastAnswers time.Duration // lastAnswers; tests change it
 }
 
 // buildMTE makes the encrypting relay and its listener.
@@ -55,7 +57,7 @@ func (g *Gateway) buildMTE() error {
 		role.Close()
 		return err
 	}
-	e := &encrypting{role: role, loops: g.loops}
+	e := &encrypting{role: role, loops: g.loops, lastAnswers: lastAnswers}
 	e.front = edge.NewServer(edge.Config{
 		Limits:         limits,
 		IdleTimeout:    g.cfg.Relay.HTTPIdleTimeout,
@@ -83,14 +85,42 @@ func (e *encrypting) drain(on bool) {
 	e.front.Drain(on)
 }
 
-// finish ends what is left when the time of a drain is over, and waits a moment
-// for the last bytes to be taken.
-func (e *encrypting) finish() {
+// finish waits until the clients have what was answered, or the time end; then it
+// ends what is left, and waits a moment for the last bytes to be taken.
+func (e *encrypting) finish(end int64) {
+	e.closeIdle()
+	for loop.Now() < end && (e.role.Active() > 0 || e.leaving(end) > 0) {
+		time.Sleep(drainStep)
+	}
 	e.role.CloseRest()
+	e.closeIdle()
+	for end := loop.Now() + int64(e.lastAnswers); loop.Now() < end && e.front.Stats.Open.Load() > 0; {
+		time.Sleep(drainStep)
+	}
+}
+
+// closeIdle closes the connections that wait for a request.
+func (e *encrypting) closeIdle() {
 	for _, l := range e.loops {
 		l.Post(loop.Func(e.front.CloseIdle))
 	}
-	for end := loop.Now() + int64(lastAnswers); loop.Now() < end && e.front.Stats.Open.Load() > 0; {
-		time.Sleep(drainStep)
+}
+
+// leaving counts the connections whose client has not got all of an answer that is
+// complete. A loop that does not say so until the time end counts for none.
+func (e *encrypting) leaving(end int64) (n int) {
+	counts := make(chan int, len(e.loops))
+	for _, l := range e.loops {
+		l.Post(loop.Func(func(l *loop.Loop) { counts <- e.front.Leaving(l) }))
 	}
+	over := time.After(time.Duration(end - loop.Now()))
+	for range e.loops {
+		select {
+		case m := <-counts:
+			n += m
+		case <-over:
+			return n
+		}
+	}
+	return n
 }

@@ -38,6 +38,15 @@ func (g *Gateway) CheckPairs() error { return g.encrypting.role.CheckPairs() }
 // Relayed returns how many requests are under way through the encrypting relay.
 func (g *Gateway) Relayed() int64 { return g.encrypting.role.Active() }
 
+// NoLastAnswers takes the time from clients that have not closed when a drain is over.
+func (g *Gateway) NoLastAnswers() { g.encrypting.lastAnswers = 0 }
+
+// Leaving returns how many clients of the encrypting relay have not got all of a
+// complete answer.
+func (g *Gateway) Leaving() int {
+	return g.encrypting.leaving(loop.Now() + int64(time.Minute))
+}
+
 // StartFleetNode is Start with leases of another length, everything about them in
 // proportion, and an observer of every forward.
 func StartFleetNode(cfg *config.Config, log *slog.Logger, lease time.Duration, forwarded func(*store.Tenure)) (*Gateway, error) {

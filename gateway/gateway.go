@@ -250,6 +250,16 @@ func (g *Gateway) flushLines(now int64) {
 	}
 }
 
+// refuseConnections makes the kernel refuse connections to either role.
+func (g *Gateway) refuseConnections() {
+	if g.listener != nil {
+		g.listener.Refuse()
+	}
+	if g.encrypting != nil {
+		g.encrypting.listener.Refuse()
+	}
+}
+
 func (g *Gateway) closeListeners() {
 	if g.listener != nil {
 		g.listener.Close()
@@ -269,12 +279,7 @@ func (g *Gateway) failClosed(wedged *loop.Loop) {
 		"timeout", g.cfg.Relay.CapacityMutationTimeout, "exit", exitWedged)
 	g.process.LoopStalls.Inc()
 	g.setState(stateFailed)
-	if g.listener != nil {
-		g.listener.Refuse()
-	}
-	if g.encrypting != nil {
-		g.encrypting.listener.Refuse()
-	}
+	g.refuseConnections()
 	if g.relay != nil {
 		g.owner.Abandon()
 		now := loop.Now()
@@ -303,6 +308,7 @@ func (g *Gateway) Stop() {
 	for _, l := range g.loops {
 		<-l.Done()
 	}
+	g.closeListeners() // at once: the kernel would go on accepting for nobody
 	g.flushLines(math.MaxInt64)
 	if g.relay != nil {
 		g.relay.FlushLog(math.MaxInt64)
@@ -314,7 +320,6 @@ func (g *Gateway) Stop() {
 		g.encrypting.role.Close()
 	}
 	g.closeRedis()
-	g.closeListeners()
 	close(g.stopped)
 }
 

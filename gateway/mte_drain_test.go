@@ -1,11 +1,15 @@
 package gateway_test
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // plainGet asks for a plain path and sends the answer. It closes the channel, also
@@ -78,4 +82,63 @@ func TestDrainEndsPassedThrough(t *testing.T) {
 	if a := <-silent; a.status != 502 || !strings.Contains(a.body, "the relay shuts down") {
 		t.Errorf("%+v", a)
 	}
+}
+
+// A drain is not over while a client still takes its answer, although the request
+// is done with. Meanwhile nothing new comes in: connections are refused, and those
+// that wait for a request are closed.
+func TestDrainAwaitsClients(t *testing.T) {
+	answer := strings.Repeat("answer", 50<<10)
+	n := startMTEBehind(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, answer)
+	}), "DRAIN_SECONDS=60", "TCP_SEND_BUFFER_BYTES=4194304")
+	n.g.NoLastAnswers()
+	get := func(fields string) (*net.TCPConn, *bufio.Reader) {
+		conn, err := net.Dial("tcp", n.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		c := conn.(*net.TCPConn)
+		c.SetReadBuffer(64 << 10)
+		c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(c, "GET /plain/x HTTP/1.1\r\nHost: localhost\r\n%s\r\n", fields)
+		return c, bufio.NewReader(c)
+	}
+	read := func(r *bufio.Reader) {
+		t.Helper()
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != answer {
+			t.Errorf("%d bytes of %d, %v", len(body), len(answer), err)
+		}
+	}
+	_, idle := get("")
+	read(idle)
+	slow, late := get("Connection: close\r\n")
+	if !poll(func() bool { return n.g.Leaving() == 1 && n.g.Relayed() == 0 }) {
+		t.Fatalf("%d answers are on their way, %d requests", n.g.Leaving(), n.g.Relayed())
+	}
+	drained := make(chan struct{})
+	go func() { defer close(drained); n.g.Drain() }()
+	if _, err := idle.ReadByte(); err != io.EOF {
+		t.Errorf("an idle connection: %v", err)
+	}
+	if c, err := net.Dial("tcp", n.addr); err == nil {
+		c.Close()
+		t.Error("a connection is accepted")
+	}
+	for range 3 { // looks of the drain
+		n.g.Leaving()
+	}
+	select {
+	case <-drained:
+		t.Error("the drain is over before the client has its answer")
+	default:
+	}
+	read(late)
+	slow.Close()
+	<-drained
 }

@@ -231,6 +231,26 @@ func (s *Server) CloseIdle(l *loop.Loop) {
 	}
 }
 
+// Leaving counts the connections of one loop whose peer has not acknowledged all of
+// an answer that is complete. Call it on that loop. It costs a system call for each
+// connection that lingers.
+func (s *Server) Leaving(l *loop.Loop) (n int) {
+	busy := &s.shards[l.ID()].busy
+	for c := busy.head.next; c != &busy.head; c = c.next {
+		switch c.state {
+		case stateDraining, stateFlushing, stateClosing:
+			if c.deferred || c.waits() {
+				n++
+			}
+		case stateLingering:
+			if c.sock.Unacked() > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // OnTurn writes what was held back for company that did not come.
 func (sh *shard) OnTurn(*loop.Loop) {
 	if len(sh.held) == 0 {
