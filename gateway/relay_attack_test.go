@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Each of these once went wrong, or nearly so, in a way that no single line of
@@ -297,5 +299,57 @@ func TestSourcesOfADataSocketTakeTurns(t *testing.T) {
 			c.rst()
 		}
 		senders.Wait()
+	}
+}
+
+// A write finds that a data socket is gone which is paused, with a message of it
+// unread. Its clients get that before they are told.
+func TestUnreadMessagesOutliveAFailedWrite(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, smallSend)
+	big := make([]byte, 2<<20)
+	for range 2 {
+		sid := n.sid()
+		d := n.data(sid, "c")
+		slow, quick := n.client(sid, "c", smallBuffers), n.client(sid, "c", smallBuffers)
+		d.bin(big)
+		quick.want(opBin, big)
+		n.untilBlocked(1)
+		d.text("unread")
+		d.acked()
+		d.rst()
+		for range 3 { // the first finds out, the others are for nobody
+			quick.text("too late")
+			quick.barrier()
+		}
+		slow.want(opBin, big)
+		for _, c := range []*wsClient{slow, quick} {
+			c.wantText("unread")
+			c.wantClose(1012, "Server disconnected")
+		}
+		n.untilSockets(0)
+		n.untilIngress(0)
+		n.untilBlocked(0)
+	}
+}
+
+// acked waits until the other kernel has all that c wrote.
+func (c *wsClient) acked() {
+	c.t.Helper()
+	f, err := c.nc.File()
+	if err != nil {
+		c.fatal("%v", err)
+	}
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		c.fatal("%v", err)
+	}
+	if !poll(func() bool {
+		left := -1
+		raw.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+		return left == 0
+	}) {
+		c.fatal("not all that was written is acknowledged")
 	}
 }

@@ -150,6 +150,9 @@ func (t *batch) send() {
 
 // sendTo writes the batch to one destination and queues what it refuses.
 func (t *batch) sendTo(d *sock) {
+	if d.broken {
+		return // it is only read to its end
+	}
 	n := t.offer(d)
 	if n == t.vec.Size() {
 		t.s.deliveredAtOnce(t.frames, t.payload)
@@ -166,6 +169,10 @@ func (t *batch) fanOut() {
 	taken := s.taken[:0]
 	least := total
 	for d := t.k.ch.first; d != nil; d = d.nextSib {
+		if d.broken {
+			taken = append(taken, total) // it is only read to its end
+			continue
+		}
 		n := t.offer(d)
 		taken = append(taken, n)
 		least = min(least, n)

@@ -108,6 +108,9 @@ func (k *sock) enqueueClose(frame []byte) {
 	k.enqueue(p)
 	k.pump()
 	k.arm()
+	if k.broken {
+		s.breakLater(k) // nobody will take it
+	}
 }
 
 // linger waits for the peer's end behind our close frame and FIN.

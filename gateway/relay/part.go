@@ -143,6 +143,9 @@ func (k *sock) halt(c closing) {
 	k.state = closingState
 	k.silence()
 	k.arm()
+	if k.broken {
+		k.shard.breakLater(k) // there is nothing to say to it
+	}
 }
 
 // say sends the close frame of a socket that was halted.

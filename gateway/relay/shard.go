@@ -69,7 +69,13 @@ func newShard(r *Relay, l *loop.Loop) *shard {
 func (s *shard) OnTurn(*loop.Loop) {
 	for len(s.brokens) > 0 || len(s.fused) > 0 {
 		for i := 0; i < len(s.brokens); i++ {
-			s.brokens[i].drop(byPeerReset)
+			k := s.brokens[i]
+			if k.doomed = false; k.outlived() {
+				k.dropQueue()
+				k.c.Kick() // a read will tell of the reset, when it comes to that
+				continue
+			}
+			k.drop(byPeerReset)
 		}
 		s.brokens = s.brokens[:0]
 		for i := 0; i < len(s.fused); i++ {
@@ -101,12 +107,21 @@ type trimmer struct{ *shard }
 
 func (t trimmer) OnTimer(int64) { t.blocks.trim() }
 
-// breakLater marks a socket whose write failed. It is dropped at the end of the turn.
+// breakLater marks a socket whose write failed. At the end of the turn what waits
+// for it is dropped, and so is the socket unless its own messages are still read.
 func (s *shard) breakLater(k *sock) {
-	if !k.broken {
-		k.broken = true
+	k.broken = true
+	if !k.doomed {
+		k.doomed = true
 		s.brokens = append(s.brokens, k)
 	}
+}
+
+// outlived reports whether k, to which nothing can be written any more, may have
+// sent something that nobody has read and that counts. The kernel keeps it behind
+// a reset, and then tells of that: there is no waiting for more.
+func (k *sock) outlived() bool {
+	return k.state == open && k.kind != kindControl && k.holds&holdWait == 0 && k.c.WasReset()
 }
 
 // fuseLater has a socket that holds more than one may looked at.

@@ -73,7 +73,8 @@ type sock struct {
 	kind   kind
 	state  sockState
 	holds  hold
-	broken bool      // a write failed; dropped at the end of the turn
+	broken bool      // a write failed; see shard.breakLater
+	doomed bool      // on shard.brokens
 	listed bool      // on ch.gated
 	waits  bool      // on shard.waiters
 	pings  uint8     // pings of ours without an answer
