@@ -282,6 +282,7 @@ func (c *HTTPConn) complete() {
 
 // refuse answers a request that is none, in plain text, and closes.
 func (c *HTTPConn) refuse(e *http1.Error) {
+	c.sh.busy.push(c)
 	c.sh.srv.Stats.countRefusal(e.Status)
 	c.state, c.answer, c.body = stateRequest, answerNone, bodyDone
 	c.keep, c.isHead, c.minor = false, false, 1

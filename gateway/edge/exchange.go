@@ -186,6 +186,7 @@ func (c *HTTPConn) feedDrain(b []byte) int {
 
 // endDrain goes on behind a body that was dropped whole, or not.
 func (c *HTTPConn) endDrain(whole bool) {
+	c.sh.busy.push(c)
 	kept := c.keep
 	c.keep = kept && whole
 	if c.deferred {

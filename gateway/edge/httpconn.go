@@ -97,7 +97,7 @@ type HTTPConn struct {
 	sh   *shard
 	sock Socket
 	tls  *tlsconn.Conn // what sock is under TLS, else nil
-	next *HTTPConn     // in the shard's idle or busy list
+	next *HTTPConn     // in one of the shard's lists
 	prev *HTTPConn
 
 	state   connState
@@ -200,6 +200,7 @@ func (c *HTTPConn) startDrain() {
 	c.x = nil
 	c.drain = drainBytes
 	c.readBy = c.now() + int64(c.sh.srv.cfg.IdleTimeout)
+	c.sh.half.push(c)
 }
 
 // proceed lets the reading go on where it should, unless OnRead is at it.

@@ -163,10 +163,10 @@ func (c *HTTPConn) feedHead(b []byte) int {
 	if len(b) == 0 {
 		return 0
 	}
-	if c.state == stateIdle {
+	begun := c.state == stateIdle
+	if begun {
 		c.state = stateHead
 		c.readBy = c.now() + int64(c.sh.srv.cfg.IdleTimeout)
-		c.sh.busy.push(c)
 	}
 	r := &c.sh.req
 	n, err := r.Parse(b, &c.sh.srv.cfg.Limits, &c.mark)
@@ -175,8 +175,12 @@ func (c *HTTPConn) feedHead(b []byte) int {
 		return len(b)
 	}
 	if n == 0 {
+		if begun {
+			c.sh.half.push(c)
+		}
 		return 0
 	}
+	c.sh.busy.push(c)
 	c.sh.srv.Stats.Requests.Add(1)
 	c.state, c.body, c.answer = stateRequest, bodyHeld, answerNone
 	c.bodyLeft.Start(&r.Head)

@@ -97,7 +97,6 @@ func (c *HTTPConn) proxyTimedOut() {
 	case c.drain > 0 || c.owesProxy():
 		c.refuseProxy(errProxyTimeout)
 	case len(c.in) > 0 && c.sh.srv.cfg.TLS == nil:
-		c.sh.busy.push(c)
 		c.refuse(errHeadTimeout)
 	default:
 		c.sh.srv.Stats.IdleTimeouts.Add(1)

@@ -122,6 +122,7 @@ type shard struct {
 	bufs    loop.Buffers
 	date    dateLine
 	idle    connList    // longest idle first
+	half    connList    // half a head, or a body that nobody reads; the oldest first
 	busy    connList    // all others, lingering ones included
 	held    []*HTTPConn // have output that waits for the end of the turn
 }
@@ -139,6 +140,7 @@ func NewServer(cfg Config, app App, loops []*loop.Loop) *Server {
 		}
 		sh := &shard{srv: s, loop: l, bufs: loop.NewBuffers(4<<20, smallestBuffer, 16<<10, 64<<10, 256<<10)}
 		sh.idle.init()
+		sh.half.init()
 		sh.busy.init()
 		l.AddHook(sh)
 		s.shards[l.ID()] = sh
@@ -191,9 +193,6 @@ func (s *Server) admit(sock Socket) *HTTPConn {
 	return c
 }
 
-// idleLooks bounds the search for a connection to make room with.
-const idleLooks = 64
-
 // longestIdle returns the connection that goes when room is needed: the one that
 // has waited longest for a request, or else for the rest of one that nobody
 // works at. nil if there is none.
@@ -201,14 +200,7 @@ func (sh *shard) longestIdle() *HTTPConn {
 	if c := sh.idle.first(); c != nil {
 		return c
 	}
-	c := sh.busy.head.next
-	for n := 0; c != &sh.busy.head && n < idleLooks; n++ {
-		if c.state == stateHead || c.state == stateDraining {
-			return c
-		}
-		c = c.next
-	}
-	return nil
+	return sh.half.first()
 }
 
 func (s *Server) ceiling(evicted bool) {
@@ -235,16 +227,18 @@ func (s *Server) CloseIdle(l *loop.Loop) {
 // an answer that is complete. Call it on that loop. It costs a system call for each
 // connection that lingers.
 func (s *Server) Leaving(l *loop.Loop) (n int) {
-	busy := &s.shards[l.ID()].busy
-	for c := busy.head.next; c != &busy.head; c = c.next {
-		switch c.state {
-		case stateDraining, stateFlushing, stateClosing:
-			if c.deferred || c.waits() {
-				n++
-			}
-		case stateLingering:
-			if c.sock.Unacked() > 0 {
-				n++
+	sh := s.shards[l.ID()]
+	for _, list := range [...]*connList{&sh.half, &sh.busy} {
+		for c := list.head.next; c != &list.head; c = c.next {
+			switch c.state {
+			case stateDraining, stateFlushing, stateClosing:
+				if c.deferred || c.waits() {
+					n++
+				}
+			case stateLingering:
+				if c.sock.Unacked() > 0 {
+					n++
+				}
 			}
 		}
 	}
