@@ -107,6 +107,11 @@ func (c *HTTPConn) sendDeferred(wasKept bool) {
 	c.deferred = false
 	if wasKept && !c.keep {
 		end := c.deferredHead - len(http1.CRLF)
+		if c.minor == 0 { // it says that the connection stays
+			rest := c.out[end:]
+			end -= len(connectionKeep)
+			c.out = append(c.out[:end], rest...)
+		}
 		c.out = c.sh.bufs.Grow(c.out, []byte(connectionClose))
 		copy(c.out[end+len(connectionClose):], c.out[end:])
 		copy(c.out[end:], connectionClose)

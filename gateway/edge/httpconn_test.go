@@ -322,6 +322,21 @@ func TestReplySurvivesCutBody(t *testing.T) {
 	s.await("all connections are gone", func() bool { return s.Stats.Open.Load() == 0 })
 }
 
+// The answer says one thing about the connection, also if that changed while it waited.
+func TestReplyToCutBodySaysClose(t *testing.T) {
+	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) { c.Reply(404, "text/plain", []byte("no")) })
+	for _, head := range []string{"/ HTTP/1.1\r\nHost: h", "/ HTTP/1.0\r\nConnection: keep-alive", "/ HTTP/1.0"} {
+		c := s.dial()
+		c.send("POST " + head + "\r\nContent-Length: 10\r\n\r\nabc")
+		c.CloseWrite()
+		b, err := io.ReadAll(c.r)
+		if answer := string(b); err != nil || strings.Count(answer, "Connection: ") != 1 ||
+			!strings.HasSuffix(answer, "\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno") {
+			t.Fatalf("%q: %q %v", head, answer, err)
+		}
+	}
+}
+
 func TestExpectContinue(t *testing.T) {
 	s := serve(t, defaultConfig(), echo)
 	c := s.dial()
