@@ -258,7 +258,7 @@ func (c *HTTPConn) beginHead(status int, ownDate bool) []byte {
 // endHead decides whether the connection stays and ends the head.
 func (c *HTTPConn) endHead(b []byte) []byte {
 	switch {
-	case c.sh.srv.draining.Load():
+	case c.sh.srv.draining.Load(), c.bodyFault != nil:
 		c.keep = false
 	case c.body != bodyHeld:
 	case c.expect, c.bodyLeft.Remaining() > drainBytes:

@@ -347,6 +347,37 @@ func TestBodyAborts(t *testing.T) {
 	s.await("all connections are gone", func() bool { return s.Stats.Open.Load() == 0 })
 }
 
+// Behind a body that is out of step no further request is looked for, also if the
+// answer was complete before the fault was told.
+func TestFaultBehindAnswer(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {
+			if stream {
+				c.StartResponse(Response{Status: 200, Length: 5})
+			}
+			c.Take(&exchange{body: func(c *HTTPConn, data []byte) {
+				if stream {
+					c.Finish(data)
+				} else {
+					c.Reply(200, "", data)
+				}
+			}})
+			c.ReadBody()
+		})
+		c := s.dial()
+		c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nZ")
+		if resp := c.want(200, "hello"); !resp.Close && !stream {
+			t.Fatal("not closing")
+		}
+		c.send("0\r\n\r\n" + get)
+		c.wantEOF()
+		if n := s.Stats.Requests.Load(); n != 1 {
+			t.Fatalf("%d requests", n)
+		}
+		c.Close()
+	}
+}
+
 func TestPeerReset(t *testing.T) {
 	aborted := make(chan Abort, 1)
 	s := serve(t, defaultConfig(), func(c *HTTPConn, r *http1.Request) {

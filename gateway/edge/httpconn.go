@@ -174,6 +174,9 @@ func (c *HTTPConn) goIdle() {
 func (c *HTTPConn) settle() {
 	c.x = nil
 	c.readBy = 0
+	if c.bodyFault != nil {
+		c.keep = false // not told to the exchange yet, but what follows is out of step
+	}
 	switch {
 	case !c.keep:
 		c.state = stateClosing
