@@ -84,6 +84,7 @@ func (k *sock) onControl(op ws.Opcode, payload []byte) {
 	b = strconv.AppendInt(b, time.Now().UnixMilli(), 10)
 	b = append(b, '}')
 	k.shard.scratch = b
+	k.shard.batch.writes++
 	k.tell(b)
 }
 

@@ -19,6 +19,11 @@ const leastRuns = 64
 // sock.readDirect, which alone make a message longer.
 const mostBlocks = loop.MaxVec - leastRuns
 
+// mostWrites is how many writes one read may cause before the rest of it waits
+// for the loop's next turn. Messages that are gathered go out one by one, be they
+// of a byte: thousands in a read, times the destinations, would hold up everybody.
+const mostWrites = 256
+
 // batch is what one read of one source brings for its destinations: at most one
 // message that had been gathered before, then whole messages that lie in the
 // loop's buffer. It is written before the buffer is used again; what a
@@ -34,13 +39,14 @@ type batch struct {
 	start, end int // the open run of frames in buf
 	at, size   int // the frame that place wrote and commit adds
 	frames     int
+	writes     int           // that the read has caused, refused ones included
 	payload    int64         // of all frames
 	charge     ledger.Charge // of the frames in buf
 }
 
 func (t *batch) begin(k *sock, buf []byte) {
 	t.k, t.buf = k, buf
-	t.start, t.end, t.frames, t.payload = 0, 0, 0, 0
+	t.start, t.end, t.frames, t.payload, t.writes = 0, 0, 0, 0, 0
 }
 
 // place unmasks the payload src, which lies at buf[pos:], and writes its frame
@@ -281,6 +287,7 @@ func (t *batch) before(n int) (frames int, payload int64) {
 // offer writes the batch to d, if nothing waits there, and returns how many
 // bytes d took.
 func (t *batch) offer(d *sock) int {
+	t.writes++
 	if !d.idle() {
 		return 0
 	}

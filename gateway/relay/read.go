@@ -201,6 +201,14 @@ func (k *sock) parse(b []byte) {
 			}
 			break
 		}
+		if i < len(b) && k.pauses(t) {
+			t.flush()
+			if k.state == open {
+				k.keep(b[i:])
+				k.c.Kick()
+			}
+			break
+		}
 	}
 	t.flush()
 	s.giveBack(&pre, pre.Bytes())
@@ -208,6 +216,12 @@ func (k *sock) parse(b []byte) {
 	if k.state == open && k.mustGate() {
 		k.gate()
 	}
+}
+
+// pauses reports whether the rest of the read waits: for the next turn, or, if it
+// is control's, until the answers so far are out.
+func (k *sock) pauses(t *batch) bool {
+	return t.writes >= mostWrites || k.kind == kindControl && k.out.head != nil
 }
 
 // step parses what begins at b[i]: a piece of payload or a frame. It returns
