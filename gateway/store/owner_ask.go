@@ -313,6 +313,7 @@ func (o *RedisOwnership) renewed(t *Tenure, b *leaseBatch, i int, sent int64) {
 	l.asked = false
 	switch {
 	case l.state == tenureReleasing:
+		l.putOff = false
 		o.askFor(t, opRelease)
 	case l.state != tenureHeld || b.err != nil: // over, or to be tried again
 	case b.answers[i] == answerOurs:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"strconv"
 )
@@ -34,6 +35,7 @@ type lease struct {
 	pending  int    // claims answered with Owned that neither attached nor were dropped
 	used     bool   // a socket has been there
 	asked    bool   // a call about it is under way or waits for its turn
+	putOff   bool   // its release waits for the answer to a renewal
 	expires  int64  // without a socket: when it is given up
 	waiting  []claimant
 	given    []func() // GiveUp's
@@ -265,9 +267,39 @@ func (o *RedisOwnership) startRelease(t *Tenure) {
 	t.until.Store(givenUp)
 	l.state, l.attached = tenureReleasing, false
 	o.unexpire(l)
-	if !l.asked { // else when the answer to the renewal is there
-		o.askFor(t, opRelease)
+	if l.asked {
+		l.putOff = true
+		return
 	}
+	o.askFor(t, opRelease)
+}
+
+// releaseRest releases what waits for renewals that nobody will see the answers
+// of. A renewal that comes behind its release finds nothing to prolong.
+func (o *RedisOwnership) releaseRest() {
+	var batches []*leaseBatch
+	for i := range o.shards {
+		s := &o.shards[i]
+		s.mu.Lock()
+		var b *leaseBatch
+		for _, t := range s.tenures {
+			if !t.lease.putOff {
+				continue
+			}
+			if b == nil || len(b.ids) == ownerBatch {
+				b = &leaseBatch{op: opRelease}
+				batches = append(batches, b)
+			}
+			b.ids, b.tokens = append(b.ids, t.id), append(b.tokens, t.lease.token)
+		}
+		s.mu.Unlock()
+	}
+	if len(batches) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(o.ctx, ownerLast)
+	defer cancel()
+	o.redis.run(ctx, o.node, o.cfg.Target, o.cfg.Times.Lease, batches)
 }
 
 func (o *RedisOwnership) token(t *Tenure) string {

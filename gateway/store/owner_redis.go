@@ -61,8 +61,10 @@ const (
 	ownerIdle = 1 << 16
 	// ownerSweeps is the time between two looks for leases that ended.
 	ownerSweeps = 100 * time.Millisecond
-	// ownerClosing bounds Close.
+	// ownerClosing bounds what Close waits for releases that are under way, and
+	// ownerLast those that it sends itself.
 	ownerClosing = time.Second
+	ownerLast    = 200 * time.Millisecond
 )
 
 // RedisOwnership shares ownership between the nodes of a fleet: a claim is a
@@ -201,6 +203,7 @@ func (o *RedisOwnership) Close() {
 			case <-ctx.Done():
 			}
 		}
+		o.releaseRest()
 		o.redis.beat(ctx, o.node, o.cfg.Times.Dead, false)
 	}
 	o.cancel()
