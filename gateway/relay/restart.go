@@ -33,25 +33,20 @@ func (x *restart) Deliver(l *loop.Loop) {
 
 func (x *restart) OnTimer(now int64) {
 	s := x.s
-	n := 0
-	for k := s.all; k != nil; k = k.nextAll {
-		if k.state == open {
-			n++
-		}
-	}
+	n := s.attached
 	x.sockets = max(x.sockets, n)
 	may := 0
 	if now < x.to {
 		may = int(int64(x.sockets) * (x.to - now) / (x.to - x.from))
 	}
-	for k := s.all; k != nil && n > may; {
-		if k.state != open {
-			k = k.nextAll
-			continue
+	// By sessions and not by sockets, of which those that close already stay for
+	// seconds: nothing is looked at twice.
+	for _, m := range s.meetings {
+		if n <= may {
+			break
 		}
-		n -= k.sess.meeting.sockets()
-		s.part(k.sess.meeting)
-		k = s.all // the list may have changed
+		n -= m.sockets()
+		s.part(m)
 	}
 	if now < x.to || n > 0 {
 		s.l.StartTimer(&x.timer, now+1, x)

@@ -221,6 +221,7 @@ func (sess *session) attach(k *sock, ch *channel) {
 	s := sess.shard
 	k.sess, k.ch, k.server, k.tenure = sess, ch, sess.meeting.id, sess.meeting.tenure
 	sess.sockets++
+	s.attached++
 	id, old := sess.holder(k.kind, ch)
 	switch k.kind {
 	case kindControl:
@@ -352,6 +353,7 @@ func (k *sock) detach() {
 	k.dropInput()
 	k.waitSince, k.waitBytes = 0, 0
 	k.sess.sockets--
+	s.attached--
 	k.sess, k.ch = nil, nil
 	k.holds |= holdState
 	k.c.Pause()

@@ -26,6 +26,7 @@ type shard struct {
 
 	meetings map[string]*meeting // by serverId
 	all      *sock               // every socket here, linked through nextAll
+	attached int                 // of them, in sessions
 
 	batch       batch
 	blocks      blockPool
