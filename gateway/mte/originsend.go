@@ -7,9 +7,10 @@ var (
 	lastChunk = []byte(http1.LastChunk)
 )
 
-// waits reports whether output is kept in memory for longer than this turn.
+// waits reports whether output is kept in memory for longer than this turn. What
+// TLS keeps of a deaf call's does not count: it may never leave.
 func (o *originCall) waits() bool {
-	if o.state == callOpen && o.send != sendHeld && o.conn.pending() {
+	if o.state == callOpen && o.send != sendHeld && !o.deaf && o.conn.pending() {
 		return true
 	}
 	return len(o.out) > 0 && (o.send != sendHeld || o.state == callConnecting)

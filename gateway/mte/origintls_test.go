@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,6 +180,41 @@ func TestOriginTLSBackpressure(t *testing.T) {
 		t.Errorf("got %d bytes, failure %v", got.Len(), c.failure)
 	}
 	p.on(p.closeIdle)
+}
+
+// An origin that is to get no more of a request holds up nobody who writes it, even
+// if it never takes the record that TLS had begun to send.
+func TestOriginTLSGiveUp(t *testing.T) {
+	goOn := make(chan struct{})
+	_, up, cfg := startTLSOrigin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		c.EnableFullDuplex() // else it reads first
+		io.WriteString(w, "he")
+		c.Flush()
+		<-goOn
+		io.WriteString(w, "llo")
+	}), nil)
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	p := startPool(t, cfg)
+	c := p.start(up, "POST", "/", -1, nil)
+	<-c.headed
+	piece := make([]byte, 1<<20)
+	p.on(func() {
+		for !c.o.Write(piece) {
+		}
+		c.o.GiveUp()
+	})
+	p.await("OnDrain", func() bool { return c.drains > 0 })
+	p.on(func() {
+		if c.o.Write(piece) {
+			t.Error("what is dropped is reported to wait")
+		}
+	})
+	release()
+	c.wantAnswer(200, "hello")
+	p.on(c.o.End)
+	p.wantIdle(up, 0)
 }
 
 // Without a close_notify nobody knows who ended a body that ends with the
