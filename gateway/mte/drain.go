@@ -74,7 +74,10 @@ func (st *stream) shutDown() {
 		st.fail(no)
 	case streamAnswering:
 		st.abortWith(no)
-	case streamTaking, streamSaving, streamLeft:
+	case streamTaking:
+		// The pair that the store may still give goes back as it is.
+		st.first = refusal{reason: frame.StateStoreUnavailable, message: messageShutdown}
+	case streamSaving, streamLeft:
 		// The store answers within its own bound.
 	default:
 		panic("BUG: mte: no such stream state")

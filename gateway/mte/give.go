@@ -138,6 +138,12 @@ func (m *lateTaken) Deliver(*loop.Loop) {
 		st.giveBack(sendNothing)
 	case streamTaking:
 		st.setState(streamOpening)
+		if r == frame.NoReason && st.first.reason != frame.NoReason {
+			// The process ends meanwhile: the origin is not asked any more.
+			st.lease = l
+			st.refuseInStep()
+			return
+		}
 		st.resumeTaken(l, r)
 	default:
 		panic("BUG: mte: a pair that was not asked for")

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -228,4 +229,78 @@ func TestCloseRestWithLocksLost(t *testing.T) {
 			t.Errorf("answered %d, cut %v, %v", a.status, a.cut, err)
 		}
 	}
+}
+
+// heldPairs is a store that answers later, and for as long as it is held not at all.
+type heldPairs struct {
+	laterPairs
+	hold  atomic.Bool
+	asked atomic.Int64 // while it is held
+	goOn  chan struct{}
+}
+
+func (p *heldPairs) Take(c store.Client, id frame.PairID, t open.Type, now int64, w store.Waiter) (store.Lease, frame.Reason, bool) {
+	if !p.hold.Load() {
+		return p.laterPairs.Take(c, id, t, now, w)
+	}
+	p.asked.Add(1)
+	go func() {
+		<-p.goOn
+		p.laterPairs.Take(c, id, t, now, w)
+	}()
+	return nil, frame.NoReason, false
+}
+
+// TestCloseRestWhileTaking: a request whose pair the store gives only after the end
+// of a drain is refused, and neither the origin nor the pair sees anything of it.
+func TestCloseRestWhileTaking(t *testing.T) {
+	var asked atomic.Int64
+	p := &heldPairs{goOn: make(chan struct{})}
+	r := startRelay(t, relayOptions{
+		store: func(s store.Pairs) store.Pairs { p.Pairs = s; return p },
+		origin: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			asked.Add(1)
+			digestOrigin(w, req)
+		}),
+	})
+	release := sync.OnceFunc(func() { close(p.goOn) })
+	t.Cleanup(release)
+	c := r.client()
+	c.pair() // keeps the client known
+	pair := c.pair()
+	unknown := *pair
+	unknown.id = frame.NewPairID()
+
+	p.hold.Store(true)
+	back := pair.snapshot()
+	ask := func(b []byte) net.Conn {
+		conn := c.dial()
+		io.WriteString(conn, c.head("POST", "/", "Content-Type: "+typeFrames, "Content-Length: "+strconv.Itoa(len(b)))+string(b))
+		return conn
+	}
+	whole := ask(append(pair.post("x"), pair.body([]byte("and a body"), 100)...))
+	back()
+	none := ask(unknown.get("x"))
+	back()
+	r.await("both wait for the store", func() bool { return p.asked.Load() == 2 })
+	r.role.CloseRest()
+	release()
+	p.hold.Store(false)
+	f := func(conn net.Conn, reason frame.Reason) {
+		t.Helper()
+		a, err := readReply(conn, "POST")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.wantRefusal(t, reason, frame.NoReason)
+		if !a.close {
+			t.Errorf("%s: the connection stays", reason)
+		}
+	}
+	f(whole, frame.StateStoreUnavailable)
+	f(none, frame.PairNotFound) // what the store says goes before
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the origin got %d requests", n)
+	}
+	pair.want(inStep)
 }
