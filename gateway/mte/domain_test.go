@@ -1,6 +1,26 @@
 package mte
 
-import "testing"
+import (
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+
+	"sluice/gateway/config"
+)
+
+// A domain whose upstream cannot be used is an error that names it.
+func TestNewFailure(t *testing.T) {
+	cfg, faults, _ := config.Load([]string{"PORT=1", "PASEO_RELAY_PORT=0",
+		`DOMAIN_MAP={"bad.test":{"upstream":"http://origin.test","client_id_secret":"` + testSecret + `"}}`}, nil)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	cfg.MTE.Domains["bad.test"].Upstream = &url.URL{Scheme: "ftp", Host: "origin.test"}
+	if _, err := New(Config{MTE: cfg.MTE}, nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "bad.test") {
+		t.Errorf("error %v", err)
+	}
+}
 
 // A host is looked up in any case, and a key with the port goes before one without.
 func TestDomainLookup(t *testing.T) {

@@ -251,9 +251,11 @@ func (r *Role) gauges() metric.MTEGauges {
 func (r *Role) Close() {
 	r.kem.Stop()
 	r.pairs.Close()
-	for _, d := range *r.domains.Load() {
-		if d.out != nil {
-			d.out.wipe()
+	if now := r.domains.Load(); now != nil { // else New has failed
+		for _, d := range *now {
+			if d.out != nil {
+				d.out.wipe()
+			}
 		}
 	}
 	if r.echo != nil {
