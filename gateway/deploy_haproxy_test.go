@@ -39,7 +39,7 @@ func startComposed(t *testing.T, origin string, more ...string) *composed {
 	var relays, checks [2]string
 	for i, name := range []string{"sluice-a", "sluice-b"} {
 		env := maps.Clone(c.Services[name].Environment)
-		maps.Copy(env, map[string]any{"CONFIG_FILE": file, "REDIS_URL": a.redis.URL(), "TRUSTED_PROXIES": haproxyAddress, "LAME_DUCK_SECONDS": "0", "DRAIN_SECONDS": "1"})
+		maps.Copy(env, map[string]any{"CONFIG_FILE": file, "REDIS_URL": a.redis.URL(), "TRUSTED_PROXIES": haproxyAddress, "LAME_DUCK_SECONDS": "0", "DRAIN_SECONDS": "3"})
 		port := nextPort()
 		s := serve(t, append(append(settingsOf(t, name, env), "PORT="+port), more...)...)
 		a.replicas[i], relays[i] = s, s.addr
