@@ -181,3 +181,37 @@ func TestEarlyAnswerDrainExceeded(t *testing.T) {
 	f("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "")
 	f("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", "llo")
 }
+
+// TestEarlyAnswerFails: an origin that takes no more of the body breaks its early
+// answer off. What was dropped until then is not held against the refusal.
+func TestEarlyAnswerFails(t *testing.T) {
+	t.Parallel()
+	h, conns := unread(t)
+	r := startRelay(t, relayOptions{origin: h}, "MAX_FRAME_BYTES=8388608")
+	c := r.client()
+	c.pair()
+	p := c.pair()
+	conn := p.upload("unread")
+	sendChunk(conn, p.data(0, []byte("b")))
+	origin := <-conns
+	io.WriteString(origin, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+	r.streams("half an answer", func(st *stream) bool {
+		if st.state != streamHolding || len(st.answer.held) == 0 {
+			return false
+		}
+		st.giveUpOrigin()
+		return true
+	})
+	go sendChunk(conn, p.data(0, make([]byte, 2*drainBytes)))
+	r.streams("more is dropped than a refusal may", func(st *stream) bool { return st.in.drained > drainBytes })
+	origin.Close()
+	r.streams("the refusal", func(st *stream) bool { return st.first.reason != frame.NoReason })
+	sendChunk(conn, p.data(frame.FlagEnd, []byte("end")))
+	io.WriteString(conn, httpEnd)
+	a, err := readReply(conn, "POST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.wantRefusal(t, frame.UpstreamResponseFailed, frame.NoReason)
+	p.want(inStep)
+}

@@ -308,7 +308,8 @@ func (st *stream) fail(no refusal) {
 	case streamUploading, streamHolding:
 		st.startDrain()
 	case streamDraining:
-		st.c.ResumeBody()
+		st.in.drained = 0 // what an early answer's drain took has no such bound
+		st.boundDrain()
 	case streamEnded:
 		st.boundDrain()
 	case streamAwaiting:
