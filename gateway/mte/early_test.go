@@ -68,6 +68,17 @@ func unread(t *testing.T) (h http.Handler, conns chan net.Conn) {
 	}), conns
 }
 
+// uploadUnread begins an upload to it, of frames of up to 8 MiB. The client has
+// another pair, which keeps it known.
+func uploadUnread(t *testing.T) (r *testRelay, p *testPair, conn net.Conn, conns chan net.Conn) {
+	h, conns := unread(t)
+	r = startRelay(t, relayOptions{origin: h}, "MAX_FRAME_BYTES=8388608")
+	c := r.client()
+	c.pair()
+	p = c.pair()
+	return r, p, p.upload("unread"), conns
+}
+
 // httpEnd ends the HTTP body of an upload.
 const httpEnd = "0\r\n\r\n"
 
@@ -105,12 +116,7 @@ func (p *testPair) wantEarly(conn net.Conn, status int, body []byte, fate fate) 
 // is delivered.
 func TestEarlyAnswerBehindEnd(t *testing.T) {
 	t.Parallel()
-	h, conns := unread(t)
-	r := startRelay(t, relayOptions{origin: h}, "MAX_FRAME_BYTES=8388608")
-	c := r.client()
-	c.pair()
-	p := c.pair()
-	conn := p.upload("unread")
+	r, p, conn, conns := uploadUnread(t)
 	origin := <-conns
 	go func(b []byte) {
 		sendChunk(conn, b)
@@ -126,12 +132,7 @@ func TestEarlyAnswerBehindEnd(t *testing.T) {
 // behind END. The answer is not lost to that.
 func TestEarlyAnswerBeforeEnd(t *testing.T) {
 	t.Parallel()
-	h, conns := unread(t)
-	r := startRelay(t, relayOptions{origin: h}, "MAX_FRAME_BYTES=8388608")
-	c := r.client()
-	c.pair()
-	p := c.pair()
-	conn := p.upload("unread")
+	r, p, conn, conns := uploadUnread(t)
 	sendChunk(conn, p.data(0, []byte("b")))
 	origin := <-conns
 	io.WriteString(origin, "HTTP/1.1 413 X\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
@@ -186,12 +187,7 @@ func TestEarlyAnswerDrainExceeded(t *testing.T) {
 // answer off. What was dropped until then is not held against the refusal.
 func TestEarlyAnswerFails(t *testing.T) {
 	t.Parallel()
-	h, conns := unread(t)
-	r := startRelay(t, relayOptions{origin: h}, "MAX_FRAME_BYTES=8388608")
-	c := r.client()
-	c.pair()
-	p := c.pair()
-	conn := p.upload("unread")
+	r, p, conn, conns := uploadUnread(t)
 	sendChunk(conn, p.data(0, []byte("b")))
 	origin := <-conns
 	io.WriteString(origin, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
